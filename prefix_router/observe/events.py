@@ -1,0 +1,110 @@
+"""The facts that the data path reports. Metrics, logs and spans are made from these and nothing else."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from prefix_router.routing.decision import Reason
+    from prefix_router.routing.fleet import BackendName, BackendState
+
+
+class Outcome(Enum):
+    """How a request ended. The values are metric labels and log fields."""
+
+    COMPLETED = "completed"
+    """A whole response of a backend was delivered, whatever its status."""
+    REJECTED = "rejected"
+    """The router answered by itself: 4xx, or 503 without a routable backend."""
+    ANSWERED = "answered"
+    """The router answered by itself and well: `/v1/models`."""
+    CLIENT_DISCONNECTED = "client_disconnected"
+    UPSTREAM_FAILED = "upstream_failed"
+    """No backend gave a first byte: 502 or 504."""
+    UPSTREAM_TRUNCATED = "upstream_truncated"
+    """A response broke off after its first byte; the client's connection was aborted."""
+
+
+class RetryCause(Enum):
+    """Why another attempt was made."""
+
+    CONNECT = "connect"
+    RESET = "reset"
+    REUSED_CONNECTION = "reused_connection"
+    BACK_PRESSURE = "back_pressure"
+
+
+@dataclass(frozen=True, slots=True)
+class RequestFinished:
+    """One request, once, whatever became of it. Never holds prompt text.
+
+    Times are seconds, measured from the moment the request head was read. `router_seconds` is the
+    router's own work: from the whole body read to the upstream send, plus from the response head
+    received to its being sent. `first_token_seconds` is the first content event of a stream.
+    Token counts come from the response's own `usage`.
+    """
+
+    request_id: str
+    method: str
+    path: str
+    api: str
+    model: str | None
+    stream: bool
+    status: int
+    outcome: Outcome
+    backend: BackendName | None
+    reason: Reason | None
+    home: BackendName | None
+    key: int | None
+    attempts: int
+    retry_causes: tuple[RetryCause, ...]
+    request_bytes: int
+    response_bytes: int
+    duration_seconds: float
+    router_seconds: float
+    first_byte_seconds: float | None = None
+    first_token_seconds: float | None = None
+    prompt_tokens: int | None = None
+    cached_tokens: int | None = None
+    completion_tokens: int | None = None
+    error_code: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BackendChanged:
+    """A backend's health state moved."""
+
+    backend: BackendName
+    before: BackendState
+    after: BackendState
+    cause: str
+
+
+@dataclass(frozen=True, slots=True)
+class EngineSample:
+    """What one scrape of a backend's own `/metrics` said; None for what it does not export.
+
+    Counters are in tokens and only ever grow while the engine lives.
+    """
+
+    backend: BackendName
+    requests_running: float | None = None
+    requests_waiting: float | None = None
+    kv_cache_usage_ratio: float | None = None
+    prefix_cache_queried_tokens: float | None = None
+    prefix_cache_hit_tokens: float | None = None
+
+
+class Observer(Protocol):
+    """Receives events. Must return at once and never raise."""
+
+    def request_finished(self, event: RequestFinished) -> None:
+        """Count one finished request."""
+
+    def backend_changed(self, event: BackendChanged) -> None:
+        """Count one health transition."""
+
+    def engine_sampled(self, event: EngineSample) -> None:
+        """Keep the last sample of one backend."""

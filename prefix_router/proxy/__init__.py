@@ -1,0 +1,1 @@
+"""I/O on the data path: accepting a request, asking for a decision, moving the bytes."""

@@ -1,0 +1,1 @@
+"""The decision: pure, synchronous, without clock, randomness, logging or I/O."""

@@ -1,0 +1,133 @@
+"""The fleet as one decision sees it: backends, their states and their in-flight counts.
+
+A `Fleet` is an immutable snapshot: membership, states and models never change under a decision, and
+a reader needs one attribute read to get all of it (no lock, no copy). The one thing in it that moves
+is `InFlight`, the live count of leases, because "how busy is it" must be true to the microsecond and
+must survive every new snapshot: a lease gives back to the very object it took from, even when that
+backend has meanwhile left the fleet or come back under the same name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from functools import cached_property
+from typing import NewType
+
+from prefix_router.routing.ring import Ring
+
+BackendName = NewType("BackendName", str)
+
+
+class BackendState(Enum):
+    """What the health table says of a backend. The values are metric labels and `/status` words."""
+
+    STARTING = "starting"
+    """Configured, no evidence yet: gets traffic, a failure fails over."""
+    HEALTHY = "healthy"
+    EJECTED = "ejected"
+    """Answers, but badly or too late: no traffic, unless too much of the fleet would be ejected."""
+    DOWN = "down"
+    """Refuses connections or cannot be reached: no traffic, however few others are left."""
+    HALF_OPEN = "half_open"
+    """Coming back: one request at a time until it has proven itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class Backend:
+    """One vLLM endpoint.
+
+    `url` has no trailing slash and may carry a path prefix; `weight` is a whole number of shares of
+    the ring (1 = one share).
+    """
+
+    name: BackendName
+    url: str
+    weight: int = 1
+
+
+class InFlight:
+    """The live number of leases on one backend. Changed only by `proxy.lease`."""
+
+    __slots__ = ("count",)
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def __repr__(self) -> str:
+        return f"InFlight({self.count})"
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A backend in a snapshot.
+
+    `models` is what its `/v1/models` lists, or None while that is not known: then it may serve anything.
+    """
+
+    backend: Backend
+    state: BackendState
+    in_flight: InFlight
+    models: frozenset[str] | None = None
+    draining: bool = False
+
+    @property
+    def name(self) -> BackendName:
+        """The backend's name."""
+        return self.backend.name
+
+    def serves(self, model: str | None) -> bool:
+        """Whether a request for `model` may go here; a request that names no model may go anywhere."""
+        return model is None or self.models is None or model in self.models
+
+    def admits(self) -> bool:
+        """Whether one more request may go here now."""
+        if self.draining:
+            return False
+        state = self.state
+        if state is BackendState.HEALTHY or state is BackendState.STARTING:
+            return True
+        return state is BackendState.HALF_OPEN and self.in_flight.count == 0
+
+
+@dataclass(frozen=True)
+class Fleet:
+    """One immutable snapshot of all backends, in configuration order, and the ring over their names."""
+
+    members: tuple[Member, ...]
+    ring: Ring
+    by_name: Mapping[BackendName, Member] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "by_name", {member.name: member for member in self.members})
+
+    @cached_property
+    def _models_all_known(self) -> bool:
+        return all(member.models is not None for member in self.members)
+
+    @cached_property
+    def _known_models(self) -> frozenset[str]:
+        return frozenset().union(*(member.models for member in self.members if member.models is not None))
+
+    def knows_no(self, model: str | None) -> bool:
+        """Whether it is certain that no backend serves `model`: all lists are known and none has it."""
+        return (
+            model is not None
+            and bool(self.members)
+            and self._models_all_known
+            and model not in self._known_models
+        )
+
+    def routable(
+        self, model: str | None, excluded: frozenset[BackendName] = frozenset()
+    ) -> tuple[Member, ...]:
+        """Members that serve `model`, admit a request now and are not `excluded`, in configuration order.
+
+        O(members). The order is stable, so that equal fleets give equal answers everywhere.
+        """
+        return tuple(
+            member
+            for member in self.members
+            if member.admits() and member.serves(model) and member.name not in excluded
+        )

@@ -1,0 +1,1 @@
+"""The configuration: its model, its loader and its JSON Schema."""
