@@ -1,0 +1,134 @@
+"""Header rules of a proxy: what goes up to a backend, what comes down to a client.
+
+End-to-end headers pass unchanged: names in the client's spelling, values as bytes, order and repeats
+kept. Hop-by-hop headers (RFC 9110 section 7.6.1) end here, in both directions, with every name that
+`Connection` lists. Framing headers are written anew by whoever frames the message.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+RawHeaders = Iterable[tuple[bytes, bytes]]
+
+HOP_BY_HOP = frozenset(
+    {
+        b"connection",
+        b"keep-alive",
+        b"proxy-authenticate",
+        b"proxy-authorization",
+        b"proxy-connection",
+        b"te",
+        b"trailer",
+        b"transfer-encoding",
+        b"upgrade",
+    }
+)
+
+_REPLACED_UPSTREAM = HOP_BY_HOP | {
+    b"content-length",
+    b"expect",
+    b"host",
+    b"x-forwarded-for",
+    b"x-forwarded-host",
+    b"x-forwarded-proto",
+    b"x-request-id",
+}
+
+ROUTER_HEADERS = frozenset({b"x-prefix-router-backend", b"x-prefix-router-reason", b"x-request-id"})
+"""Response headers that the router itself writes; a backend's headers of these names are dropped."""
+
+_REPLACED_DOWNSTREAM = HOP_BY_HOP | ROUTER_HEADERS | {b"content-length"}
+
+REQUEST_ID_MAX_LENGTH = 128
+
+
+def request_head(
+    method: bytes,
+    target: bytes,
+    headers: RawHeaders,
+    *,
+    host: bytes,
+    body_length: int | None,
+    request_id: bytes,
+    client_address: bytes,
+    client_host: bytes | None,
+    client_scheme: bytes = b"http",
+) -> bytes:
+    """Return the request head for a backend, blank line included.
+
+    target: path and query, already with the backend's path prefix. body_length: bytes, or None for a
+    chunked body; a request without a body and without a length header says nothing (0 with a method
+    that never has one). client_host: the client's own Host value, None when it sent none.
+    """
+    lines = [b"%b %b HTTP/1.1\r\nHost: %b\r\n" % (method, target, host)]
+    named = _named_by_connection(headers)
+    forwarded_for = b""
+    scheme, original_host = client_scheme, client_host
+    for name, value in headers:
+        lowered = name.lower()
+        if lowered in _REPLACED_UPSTREAM or lowered in named:
+            if lowered == b"x-forwarded-for" and value:
+                forwarded_for = b"%b, %b" % (forwarded_for, value) if forwarded_for else value
+            elif lowered == b"x-forwarded-proto" and value:
+                scheme = value
+            elif lowered == b"x-forwarded-host" and value:
+                original_host = value
+            continue
+        lines.append(b"%b: %b\r\n" % (name, value))
+    if client_address:
+        forwarded_for = b"%b, %b" % (forwarded_for, client_address) if forwarded_for else client_address
+    if forwarded_for:
+        lines.append(b"X-Forwarded-For: %b\r\n" % forwarded_for)
+    if original_host:
+        lines.append(b"X-Forwarded-Host: %b\r\n" % original_host)
+    lines.append(b"X-Forwarded-Proto: %b\r\nX-Request-Id: %b\r\n" % (scheme, request_id))
+    if body_length is None:
+        lines.append(b"Transfer-Encoding: chunked\r\n")
+    elif body_length or method not in (b"GET", b"HEAD", b"OPTIONS", b"DELETE", b"TRACE"):
+        lines.append(b"Content-Length: %d\r\n" % body_length)
+    lines.append(b"\r\n")
+    return b"".join(lines)
+
+
+def response_headers(headers: RawHeaders) -> list[tuple[bytes, bytes]]:
+    """Return the end-to-end headers of a backend's response; its framing is left to the sender."""
+    named = _named_by_connection(headers)
+    return [
+        (name, value)
+        for name, value in headers
+        if (lowered := name.lower()) not in _REPLACED_DOWNSTREAM and lowered not in named
+    ]
+
+
+def header(headers: RawHeaders, name: bytes) -> bytes | None:
+    """Return the first value of `name` (given in lower case), None when there is none."""
+    for candidate, value in headers:
+        if candidate.lower() == name:
+            return value
+    return None
+
+
+def is_valid_request_id(value: bytes) -> bool:
+    """Whether a client's request id may be taken over: short, visible ASCII."""
+    return 0 < len(value) <= REQUEST_ID_MAX_LENGTH and all(0x21 <= byte <= 0x7E for byte in value)
+
+
+def origin_form(target: bytes) -> bytes:
+    """Return path and query of a request target; an absolute one (`http://h/p`) loses its authority."""
+    if target.startswith(b"/") or target == b"*":
+        return target
+    _, separator, rest = target.partition(b"://")
+    if not separator:
+        return b"/" + target
+    cut = min((at for at in (rest.find(b"/"), rest.find(b"?")) if at >= 0), default=len(rest))
+    path = rest[cut:]
+    return path if path.startswith(b"/") else b"/" + path
+
+
+def _named_by_connection(headers: RawHeaders) -> frozenset[bytes]:
+    named: set[bytes] = set()
+    for name, value in headers:
+        if len(name) == 10 and name.lower() == b"connection":
+            named.update(token.strip().lower() for token in value.split(b","))
+    return frozenset(named)

@@ -1,0 +1,452 @@
+"""One HTTP/1.1 connection to a backend, and the response that is being read from it.
+
+The parser is llhttp (through httptools); this file adds only what a proxy needs around it: which bytes
+end a response, back-pressure, two timeouts and a precise account of how an exchange failed. Body bytes
+are handed on as they arrive; nothing is decoded or joined across reads unless it already waits.
+
+A connection carries one exchange at a time and never pipelines. It is reusable only when a response
+ended by its own framing, the backend did not ask for close, and not one byte came after it: a byte that
+nobody asked for could be taken for the next response.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+from typing import cast
+
+import httptools
+
+from prefix_router.upstream.errors import ErrorKind, UpstreamError
+
+READ_HIGH_WATER_BYTES = 128 * 1024
+"""Unread body bytes at which the socket is no longer read, so that a slow client slows its backend."""
+
+READ_LOW_WATER_BYTES = 32 * 1024
+
+MAX_RESPONSE_HEAD_BYTES = 256 * 1024
+
+RawHeaders = list[tuple[bytes, bytes]]
+
+
+class Response:
+    """The response of one exchange: a complete head, and a body that is read as it arrives.
+
+    content_length: the declared length in bytes, None when the body is chunked or ends with the
+    connection. Read it to its end or call `abort`; both give the connection up.
+    """
+
+    __slots__ = (
+        "_buffered",
+        "_chunks",
+        "_complete",
+        "_connection",
+        "_error",
+        "_idle_deadline",
+        "_idle_seconds",
+        "_idle_timer",
+        "_waiter",
+        "content_length",
+        "headers",
+        "reason",
+        "status",
+    )
+
+    def __init__(self, connection: Connection, idle_seconds: float) -> None:
+        self.status = 0
+        self.reason = b""
+        self.headers: RawHeaders = []
+        self.content_length: int | None = None
+        self._connection: Connection | None = connection
+        self._chunks: deque[bytes] = deque()
+        self._buffered = 0
+        self._complete = False
+        self._error: UpstreamError | None = None
+        self._waiter: asyncio.Future[None] | None = None
+        self._idle_seconds = idle_seconds
+        self._idle_deadline = 0.0
+        self._idle_timer: asyncio.TimerHandle | None = None
+
+    @property
+    def complete(self) -> bool:
+        """Whether the last body byte has arrived (it may still wait to be read)."""
+        return self._complete
+
+    async def read(self) -> bytes:
+        """Return the body bytes that wait, or the next ones to arrive; b"" at the end.
+
+        Raises UpstreamError (TRUNCATED, IDLE_TIMEOUT) when the body breaks off; bytes that arrived
+        before the break are returned first.
+        """
+        while not self._chunks:
+            if self._complete:
+                return b""
+            if self._error is not None:
+                raise self._error
+            await self._wait()
+        chunk = self._chunks.popleft() if len(self._chunks) == 1 else b"".join(self._chunks)
+        self._chunks.clear()
+        self._buffered = 0
+        if self._connection is not None:
+            self._connection.resume_reading()
+        return chunk
+
+    def abort(self) -> None:
+        """Close the connection unless the response already ended. Safe to call at any time, repeatedly."""
+        if self._connection is not None:
+            self._connection.abort()
+
+    async def _wait(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._waiter = loop.create_future()
+        if self._idle_seconds > 0:
+            # One timer per response, moved lazily: a stream of thousands of chunks sets it a few times.
+            self._idle_deadline = loop.time() + self._idle_seconds
+            if self._idle_timer is None:
+                self._idle_timer = loop.call_at(self._idle_deadline, self._idle_expired, loop)
+        try:
+            await self._waiter
+        finally:
+            self._waiter = None
+
+    def _idle_expired(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._idle_timer = None
+        if self._waiter is None or self._connection is None:
+            # The reader is busy writing to a slow client: that silence is not the backend's.
+            return
+        if loop.time() < self._idle_deadline:
+            self._idle_timer = loop.call_at(self._idle_deadline, self._idle_expired, loop)
+            return
+        self._connection.fail(ErrorKind.IDLE_TIMEOUT, f"silent for {self._idle_seconds:g} s")
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    def _detach(self) -> None:
+        self._connection = None
+        if self._idle_timer is not None:
+            self._idle_timer.cancel()
+            self._idle_timer = None
+        self._wake()
+
+    # What the connection tells its response:
+
+    def _feed(self, data: bytes) -> int:
+        self._chunks.append(data)
+        self._buffered += len(data)
+        self._wake()
+        return self._buffered
+
+    def _finish(self) -> None:
+        self._complete = True
+        self._detach()
+
+    def _fail(self, error: UpstreamError) -> None:
+        self._error = error
+        self._detach()
+
+
+class Connection(asyncio.Protocol):
+    """A socket to a backend. Made by `pool.Pool`, which gets it back through `on_idle`."""
+
+    __slots__ = (
+        "_closed",
+        "_drain_waiter",
+        "_head_bytes",
+        "_head_waiter",
+        "_loop",
+        "_message_ended",
+        "_method",
+        "_on_closed",
+        "_on_idle",
+        "_parser",
+        "_reading_paused",
+        "_response",
+        "_sending",
+        "_transport",
+        "_until_close",
+        "_writing_paused",
+        "exchanges",
+        "idle_since",
+    )
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        on_idle: Callable[[Connection], None],
+        on_closed: Callable[[Connection], None],
+    ) -> None:
+        self._loop = loop
+        self._on_idle = on_idle
+        self._on_closed = on_closed
+        self._parser = httptools.HttpResponseParser(self)
+        self._transport: asyncio.Transport | None = None
+        self._response: Response | None = None
+        self._head_waiter: asyncio.Future[None] | None = None
+        self._drain_waiter: asyncio.Future[None] | None = None
+        self._method = b""
+        self._head_bytes = 0
+        self._sending = False
+        self._message_ended = False
+        self._until_close = False
+        self._reading_paused = False
+        self._writing_paused = False
+        self._closed = False
+        self.exchanges = 0
+        self.idle_since = 0.0
+
+    @property
+    def usable(self) -> bool:
+        """Whether a new exchange may start here."""
+        return not self._closed and self._response is None
+
+    async def exchange(
+        self,
+        method: bytes,
+        head: bytes,
+        body: bytes | AsyncIterator[bytes],
+        *,
+        first_byte_seconds: float,
+        idle_seconds: float,
+    ) -> Response:
+        """Send one request and return its response once the head is complete.
+
+        head: the whole request head, blank line included. body: the bytes as they go on the wire, or
+        an iterator of such bytes. Timeouts in seconds, 0 for none. Raises UpstreamError; whatever is
+        raised (also cancellation), the connection is closed then.
+        """
+        reused = self.exchanges > 0
+        self.exchanges += 1
+        self._method = method
+        self._head_bytes = 0
+        self._message_ended = False
+        self._until_close = False
+        response = self._response = Response(self, idle_seconds)
+        waiter = self._head_waiter = self._loop.create_future()
+        timer: asyncio.TimerHandle | None = None
+        try:
+            if self._closed or self._transport is None:
+                raise UpstreamError(ErrorKind.RESET, "connection already closed", reused=reused)
+            self._transport.write(head)
+            if isinstance(body, bytes):
+                if body:
+                    self._transport.write(body)
+            else:
+                await self._send_stream(body, waiter)
+            if first_byte_seconds > 0:
+                timer = self._loop.call_later(
+                    first_byte_seconds, self._first_byte_expired, waiter, first_byte_seconds
+                )
+            await waiter
+        except BaseException as error:
+            if not waiter.done():
+                waiter.cancel()
+            elif not waiter.cancelled():
+                waiter.exception()  # mark as seen: the error on its way says the same
+            # Through the response: a connection that was already given back may serve another by now.
+            response.abort()
+            if isinstance(error, UpstreamError):
+                error.reused = reused
+            raise
+        finally:
+            if self._head_waiter is waiter:
+                self._head_waiter = None
+            if timer is not None:
+                timer.cancel()
+        return response
+
+    def _first_byte_expired(self, waiter: asyncio.Future[None], seconds: float) -> None:
+        if self._head_waiter is waiter:
+            self.fail(ErrorKind.FIRST_BYTE_TIMEOUT, f"no response within {seconds:g} s")
+
+    async def _send_stream(self, body: AsyncIterator[bytes], head_waiter: asyncio.Future[None]) -> None:
+        """Send body pieces while nothing has been answered; an early answer ends the sending."""
+        self._sending = True
+        async for piece in body:
+            if head_waiter.done() or self._transport is None:
+                return
+            self._transport.write(piece)
+            if self._writing_paused:
+                self._drain_waiter = self._loop.create_future()
+                await self._drain_waiter
+        self._sending = False
+
+    def resume_reading(self) -> None:
+        """Read the socket again after `READ_HIGH_WATER_BYTES` stopped it."""
+        if self._reading_paused and self._transport is not None:
+            self._reading_paused = False
+            self._transport.resume_reading()
+
+    def abort(self) -> None:
+        """Close at once, dropping what is not sent."""
+        self.fail(ErrorKind.RESET, "closed by the router")
+
+    def fail(self, kind: ErrorKind, detail: str) -> None:
+        """End the running exchange with an error and close."""
+        self._close()
+        response, self._response = self._response, None
+        if response is None:
+            return
+        error = UpstreamError(kind, detail)
+        response._fail(error)
+        waiter, self._head_waiter = self._head_waiter, None
+        if waiter is not None and not waiter.done():
+            waiter.set_exception(error)
+
+    def close(self) -> None:
+        """Close an idle connection."""
+        self._close()
+
+    def _close(self) -> None:
+        if not self._closed:
+            self._closed = True
+            if self._transport is not None:
+                self._transport.abort()
+            self._wake_sender()
+            self._on_closed(self)
+
+    def _wake_sender(self) -> None:
+        if self._drain_waiter is not None and not self._drain_waiter.done():
+            self._drain_waiter.set_result(None)
+
+    # asyncio.Protocol
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Keep the transport."""
+        self._transport = cast("asyncio.Transport", transport)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """End the running exchange: well, if its body ends with the connection, as broken otherwise."""
+        response = self._response
+        if response is not None and self._until_close and exc is None and self._head_waiter is None:
+            self._response = None
+            response._finish()
+        elif self._head_waiter is not None and self._head_bytes == 0:
+            self.fail(ErrorKind.RESET, _lost(exc))
+        elif self._head_waiter is not None:
+            self.fail(ErrorKind.BAD_RESPONSE, f"response head broke off ({_lost(exc)})")
+        else:
+            self.fail(ErrorKind.TRUNCATED, _lost(exc))
+        self._transport = None
+
+    def pause_writing(self) -> None:
+        """Stop a streamed request body."""
+        self._writing_paused = True
+
+    def resume_writing(self) -> None:
+        """Go on with it."""
+        self._writing_paused = False
+        self._wake_sender()
+
+    def data_received(self, data: bytes) -> None:
+        """Parse what arrived."""
+        if self._response is None:
+            self._close()
+            return
+        if self._head_waiter is not None:
+            self._head_bytes += len(data)
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserUpgrade:
+            self.fail(ErrorKind.BAD_RESPONSE, "protocol switch that nobody asked for")
+        except httptools.HttpParserError as error:
+            self._fail_parse(error)
+        else:
+            if self._head_waiter is not None and self._head_bytes > MAX_RESPONSE_HEAD_BYTES:
+                self.fail(ErrorKind.BAD_RESPONSE, f"response head over {MAX_RESPONSE_HEAD_BYTES} bytes")
+            elif self._message_ended:
+                self._release()
+
+    def _fail_parse(self, error: httptools.HttpParserError) -> None:
+        cause = error.__context__
+        detail = str(cause) if isinstance(cause, _ResponseRefusedError) else f"not HTTP/1.1: {error}"
+        self.fail(ErrorKind.TRUNCATED if self._head_waiter is None else ErrorKind.BAD_RESPONSE, detail)
+
+    def _release(self) -> None:
+        """The response ended by its own framing: give the connection back, or close it."""
+        response, self._response = self._response, None
+        reusable = self._parser.should_keep_alive() and self._method != b"HEAD" and not self._sending
+        if self._reading_paused:
+            self.resume_reading()
+        if not reusable:
+            self._close()
+        elif not self._closed:
+            self.idle_since = self._loop.time()
+            self._on_idle(self)
+        if response is not None:
+            response._finish()
+
+    # httptools callbacks
+
+    def on_message_begin(self) -> None:
+        """Refuse a response that follows one that already ended."""
+        if self._message_ended:
+            raise _ResponseRefusedError("bytes after the end of the response")
+
+    def on_status(self, status: bytes) -> None:
+        """Keep the reason phrase (may come in pieces)."""
+        if self._response is not None:
+            self._response.reason += status
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Keep a header as it is."""
+        if self._response is not None:
+            self._response.headers.append((name, value))
+
+    def on_headers_complete(self) -> None:
+        """The head is whole: tell the sender, unless it is an interim response."""
+        response = self._response
+        if response is None:
+            return
+        status = self._parser.get_status_code()
+        if status < 200:
+            if status == 101:
+                raise _ResponseRefusedError("protocol switch that nobody asked for")
+            response.reason = b""
+            response.headers.clear()
+            return
+        response.status = status
+        chunked = False
+        for name, value in response.headers:
+            lowered = name.lower()
+            if lowered == b"content-length":
+                response.content_length = int(value)
+            elif lowered == b"transfer-encoding":
+                chunked = True
+                if value.strip().lower() != b"chunked":
+                    raise _ResponseRefusedError("transfer encoding other than chunked")
+        if chunked:
+            response.content_length = None
+        no_body = self._method == b"HEAD" or status in (204, 304)
+        self._until_close = not chunked and response.content_length is None and not no_body
+        waiter, self._head_waiter = self._head_waiter, None
+        if waiter is not None and not waiter.done():
+            waiter.set_result(None)
+        if self._method == b"HEAD":
+            # llhttp would wait for the body that the length announces; there is none after HEAD.
+            self._message_ended = True
+
+    def on_body(self, data: bytes) -> None:
+        """Hand body bytes on; stop reading when too many wait."""
+        response = self._response
+        if response is None or self._message_ended:
+            return
+        if response._feed(data) >= READ_HIGH_WATER_BYTES and not self._reading_paused:
+            self._reading_paused = True
+            if self._transport is not None:
+                self._transport.pause_reading()
+
+    def on_message_complete(self) -> None:
+        """Note that the response ended by its own framing."""
+        if self._response is not None and self._response.status >= 200:
+            self._message_ended = True
+
+
+class _ResponseRefusedError(Exception):
+    """Raised inside a parser callback to stop parsing."""
+
+
+def _lost(exc: Exception | None) -> str:
+    return "closed by the backend" if exc is None else f"{type(exc).__name__}: {exc}"

@@ -1,0 +1,42 @@
+"""What can go wrong between the router and a backend, as one exception with a closed set of kinds.
+
+A retry rule needs three facts: what happened, whether the connection had been used before, and whether
+a response byte had arrived. Every failure of this room carries all three; nothing else leaves it.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+
+class ErrorKind(Enum):
+    """What went wrong."""
+
+    UNREACHABLE = "unreachable"
+    """Refused, no route, or the name does not resolve: nothing was sent."""
+    CONNECT_TIMEOUT = "connect_timeout"
+    """No connection within its time: nothing was sent."""
+    RESET = "reset"
+    """The connection ended before the first response byte."""
+    FIRST_BYTE_TIMEOUT = "first_byte_timeout"
+    """The request was sent and no response head came within its time."""
+    BAD_RESPONSE = "bad_response"
+    """What came back is not an HTTP/1.1 response."""
+    TRUNCATED = "truncated"
+    """The response broke off after its head."""
+    IDLE_TIMEOUT = "idle_timeout"
+    """The response fell silent after its head."""
+
+
+class UpstreamError(Exception):
+    """A failed exchange with a backend.
+
+    kind: what went wrong. reused: the connection had carried an earlier exchange. detail: for the log
+    and the error message; holds addresses and system error texts, never request content.
+    """
+
+    def __init__(self, kind: ErrorKind, detail: str, *, reused: bool = False) -> None:
+        super().__init__(f"{kind.value}: {detail}")
+        self.kind = kind
+        self.detail = detail
+        self.reused = reused

@@ -1,0 +1,132 @@
+"""Idle connections to one backend, newest first, and the making of new ones.
+
+vLLM closes a connection that was idle for five seconds, and a request that meets that close is lost or
+must be sent again. So an idle connection lives shorter here than there, and the newest is taken first:
+the old ones age out instead of being kept alive by turns. There is no upper bound on connections; the
+router bounds requests, and a queue for sockets would only hide the backend's load.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from dataclasses import dataclass
+from ssl import SSLContext
+
+from prefix_router.upstream.connection import Connection, Response
+from prefix_router.upstream.errors import ErrorKind, UpstreamError
+
+
+@dataclass(frozen=True, slots=True)
+class Timeouts:
+    """Bounds of one exchange, in seconds; 0 means none.
+
+    keepalive_seconds: how long an idle connection may be reused; below the backend's own value.
+    """
+
+    connect_seconds: float = 5.0
+    first_byte_seconds: float = 600.0
+    idle_seconds: float = 300.0
+    keepalive_seconds: float = 4.0
+
+
+class Pool:
+    """Connections to one backend address. `close` it when the backend leaves the fleet."""
+
+    def __init__(self, host: str, port: int, timeouts: Timeouts, ssl: SSLContext | None = None) -> None:
+        self._host = host
+        self._port = port
+        self._timeouts = timeouts
+        self._ssl = ssl
+        self._idle: list[Connection] = []
+        self._reaper: asyncio.TimerHandle | None = None
+        self._closed = False
+
+    @property
+    def idle_connections(self) -> int:
+        """How many connections wait for a request."""
+        return len(self._idle)
+
+    async def send(
+        self, method: bytes, head: bytes, body: bytes | AsyncIterator[bytes] = b"", *, fresh: bool = False
+    ) -> Response:
+        """Send a request on an idle connection, or on a new one (always with `fresh`).
+
+        Returns the response with a complete head; raises UpstreamError, see `Connection.exchange`.
+        """
+        connection = (None if fresh else self._take_idle()) or await self._connect()
+        return await connection.exchange(
+            method,
+            head,
+            body,
+            first_byte_seconds=self._timeouts.first_byte_seconds,
+            idle_seconds=self._timeouts.idle_seconds,
+        )
+
+    def close(self) -> None:
+        """Close idle connections; those in use are closed when their response ends."""
+        self._closed = True
+        if self._reaper is not None:
+            self._reaper.cancel()
+            self._reaper = None
+        idle, self._idle = self._idle, []
+        for connection in idle:
+            connection.close()
+
+    def _take_idle(self) -> Connection | None:
+        expired = asyncio.get_running_loop().time() - self._timeouts.keepalive_seconds
+        while self._idle:
+            connection = self._idle.pop()
+            if connection.usable and connection.idle_since > expired:
+                return connection
+            connection.close()
+        return None
+
+    async def _connect(self) -> Connection:
+        loop = asyncio.get_running_loop()
+        seconds = self._timeouts.connect_seconds
+        where = f"{self._host}:{self._port}"
+        try:
+            async with asyncio.timeout(seconds if seconds > 0 else None):
+                transport, connection = await loop.create_connection(
+                    lambda: Connection(loop, self._put_idle, self._forget),
+                    self._host,
+                    self._port,
+                    ssl=self._ssl,
+                )
+        except TimeoutError as error:
+            raise UpstreamError(ErrorKind.CONNECT_TIMEOUT, f"{where}: none within {seconds:g} s") from error
+        except OSError as error:  # ssl.SSLError and socket.gaierror are OSErrors too
+            raise UpstreamError(ErrorKind.UNREACHABLE, f"{where}: {error.strerror or error}") from error
+        sock = transport.get_extra_info("socket")
+        with suppress(OSError, AttributeError):
+            # A backend whose host vanished during a long prefill is noticed by the kernel.
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        return connection
+
+    def _put_idle(self, connection: Connection) -> None:
+        if self._closed or self._timeouts.keepalive_seconds <= 0:
+            connection.close()
+            return
+        self._idle.append(connection)
+        if self._reaper is None:
+            self._reaper = asyncio.get_running_loop().call_later(
+                self._timeouts.keepalive_seconds, self._reap
+            )
+
+    def _forget(self, connection: Connection) -> None:
+        with suppress(ValueError):
+            self._idle.remove(connection)
+
+    def _reap(self) -> None:
+        """Close what has been idle for too long. The list is ordered by the time of return."""
+        self._reaper = None
+        loop = asyncio.get_running_loop()
+        expired = loop.time() - self._timeouts.keepalive_seconds
+        while self._idle and self._idle[0].idle_since <= expired:
+            self._idle[0].close()
+        if self._idle:
+            when = self._idle[0].idle_since + self._timeouts.keepalive_seconds
+            self._reaper = loop.call_at(when, self._reap)
