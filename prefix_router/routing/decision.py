@@ -6,7 +6,7 @@ one word found in one place can be searched for in all others.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Protocol
 
@@ -54,6 +54,14 @@ class Query:
     session: str | None = None
     failed: frozenset[BackendName] = frozenset()
     refused: frozenset[BackendName] = frozenset()
+
+    def after_failure(self, name: BackendName) -> Query:
+        """Return the query for the attempt after `name` failed."""
+        return replace(self, failed=self.failed | {name})
+
+    def after_refusal(self, name: BackendName) -> Query:
+        """Return the query for the attempt after `name` answered with back-pressure."""
+        return replace(self, refused=self.refused | {name})
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,12 +39,13 @@ class Backend:
     """One vLLM endpoint.
 
     `url` has no trailing slash and may carry a path prefix; `weight` is a whole number of shares of
-    the ring (1 = one share).
+    the ring (1 = one share). `models` are the models it is declared to serve; None means "ask it".
     """
 
     name: BackendName
     url: str
     weight: int = 1
+    models: frozenset[str] | None = None
 
 
 class InFlight:

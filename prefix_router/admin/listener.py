@@ -1,0 +1,72 @@
+"""The admin listener: `/livez`, `/readyz`, `/metrics`, `/status`, `/explain`.
+
+It has a port of its own, so that the data port shows nothing of the router's inside. It answers from
+memory; the one slow thing, rendering metrics, runs in a thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+from aiohttp import web
+
+MAX_EXPLAIN_BODY_BYTES = 64 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class AdminSources:
+    """Where the answers come from.
+
+    not_ready: why traffic should not come here yet (or any more); None when it may. explain: (body, path,
+    headers) -> document.
+    """
+
+    not_ready: Callable[[], str | None]
+    render_metrics: Callable[[], bytes]
+    status: Callable[[], dict[str, Any]]
+    explain: Callable[[bytes, str | None, list[tuple[str, str]]], dict[str, Any]]
+
+
+def admin_application(sources: AdminSources) -> web.Application:
+    """Return the application that answers from `sources`."""
+
+    async def livez(_: web.Request) -> web.Response:
+        return _json({"status": "alive"})
+
+    async def readyz(_: web.Request) -> web.Response:
+        cause = sources.not_ready()
+        if cause is None:
+            return _json({"status": "ready"})
+        return _json({"status": "not ready", "cause": cause}, status=503)
+
+    async def metrics(_: web.Request) -> web.Response:
+        body = await asyncio.to_thread(sources.render_metrics)
+        return web.Response(body=body, headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"})
+
+    async def status(_: web.Request) -> web.Response:
+        return _json(sources.status())
+
+    async def explain(request: web.Request) -> web.Response:
+        body = await request.read()
+        return _json(sources.explain(body, request.query.get("path"), list(request.headers.items())))
+
+    application = web.Application(client_max_size=MAX_EXPLAIN_BODY_BYTES)
+    application.add_routes(
+        [
+            web.get("/livez", livez),
+            web.get("/readyz", readyz),
+            web.get("/metrics", metrics),
+            web.get("/status", status),
+            web.post("/explain", explain),
+        ]
+    )
+    return application
+
+
+def _json(document: dict[str, Any], status: int = 200) -> web.Response:
+    body = msgspec.json.format(msgspec.json.encode(document), indent=2) + b"\n"
+    return web.Response(status=status, body=body, content_type="application/json")

@@ -1,0 +1,63 @@
+"""`/status`: the whole state of the router as one JSON document, for people with curl and for scripts.
+
+Nothing in it is secret, and no prompt is in it: names, states, counts.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from prefix_router.observe.events import EngineSample
+from prefix_router.observe.totals import Totals
+from prefix_router.routing.fleet import Fleet, Member
+
+
+def status_document(
+    fleet: Fleet, totals: Totals, *, version: str, strategy: str, uptime_seconds: float, active_requests: int
+) -> dict[str, Any]:
+    """Return the document as plain values."""
+    prompt, cached = totals.prompt_tokens, totals.cached_tokens
+    return {
+        "version": version,
+        "strategy": strategy,
+        "uptime_seconds": round(uptime_seconds, 3),
+        "active_requests": active_requests,
+        "backends": [_backend(member, totals) for member in fleet.members],
+        "totals": {
+            "requests": totals.requests,
+            "retries": totals.retries,
+            "by_reason": {reason.value: count for reason, count in totals.by_reason.items()},
+            "by_outcome": {outcome.value: count for outcome, count in totals.by_outcome.items()},
+            "prompt_tokens": prompt,
+            "cached_tokens": cached,
+            "observed_hit_rate": cached / prompt if prompt else None,
+        },
+        "ring": {"virtual_nodes": fleet.ring.virtual_nodes, "points": len(fleet.ring)},
+    }
+
+
+def _backend(member: Member, totals: Totals) -> dict[str, Any]:
+    return {
+        "name": member.name,
+        "url": member.backend.url,
+        "weight": member.backend.weight,
+        "state": member.state.value,
+        "draining": member.draining,
+        "in_flight": member.in_flight.count,
+        "requests": totals.by_backend[member.name],
+        "share": totals.share(member.name),
+        "models": None if member.models is None else sorted(member.models),
+        "engine": _engine(totals.engine.get(member.name)),
+    }
+
+
+def _engine(sample: EngineSample | None) -> dict[str, Any] | None:
+    if sample is None:
+        return None
+    queried, hit = sample.prefix_cache_queried_tokens, sample.prefix_cache_hit_tokens
+    return {
+        "requests_running": sample.requests_running,
+        "requests_waiting": sample.requests_waiting,
+        "kv_cache_usage_ratio": sample.kv_cache_usage_ratio,
+        "prefix_cache_hit_rate": hit / queried if hit is not None and queried else None,
+    }

@@ -1,0 +1,92 @@
+"""Reading a client's request body, bounded.
+
+A body that may hold a prompt is read whole: the key needs it, and a retry needs it again. Anything else
+(multipart audio, say) is passed on as it comes, so that an upload costs no memory; it can be retried
+only as long as none of it was sent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
+
+
+class BodyTooLargeError(Exception):
+    """The body is larger than the limit."""
+
+
+class BodyBrokenError(Exception):
+    """The body's framing is broken."""
+
+
+class BodyTimeoutError(Exception):
+    """The client stopped sending its body."""
+
+
+_STREAMED_TYPES = ("multipart/", "audio/", "video/", "image/", "application/octet-stream")
+
+
+def is_streamed(content_type: str | None) -> bool:
+    """Whether a body of this type is passed on as it comes."""
+    return content_type is not None and content_type.lower().lstrip().startswith(_STREAMED_TYPES)
+
+
+async def read_whole(request: web.BaseRequest, max_bytes: int, idle_seconds: float) -> bytes:
+    """Return the whole body. Raises the errors of this module. idle_seconds: 0 for no bound."""
+    pieces = [piece async for piece in _pieces(request, max_bytes, idle_seconds)]
+    return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+
+class StreamedBody:
+    """A body that is passed on as it comes, framed for the wire."""
+
+    def __init__(self, request: web.BaseRequest, max_bytes: int, idle_seconds: float) -> None:
+        self._request = request
+        self._max_bytes = max_bytes
+        self._idle_seconds = idle_seconds
+        self.length = _declared_length(request, max_bytes)
+        """Declared length in bytes; None when chunked."""
+        self.started = False
+        """Whether any of it has been read, and so can not be sent again."""
+        self.bytes_read = 0
+
+    async def wire(self) -> AsyncIterator[bytes]:
+        """Yield the bytes for the wire: as they are, or chunk by chunk when there is no length."""
+        self.started = True
+        async for piece in _pieces(self._request, self._max_bytes, self._idle_seconds):
+            self.bytes_read += len(piece)
+            yield piece if self.length is not None else b"%x\r\n%b\r\n" % (len(piece), piece)
+        if self.length is None:
+            yield b"0\r\n\r\n"
+
+
+def _declared_length(request: web.BaseRequest, max_bytes: int) -> int | None:
+    length = request.content_length
+    if length is not None and length > max_bytes:
+        raise BodyTooLargeError
+    if length is None and not request.body_exists:
+        return 0
+    return length
+
+
+async def _pieces(request: web.BaseRequest, max_bytes: int, idle_seconds: float) -> AsyncIterator[bytes]:
+    _declared_length(request, max_bytes)
+    content = request.content
+    total = 0
+    try:
+        while not content.at_eof():
+            async with asyncio.timeout(idle_seconds if idle_seconds > 0 else None):
+                piece = await content.readany()
+            if not piece:
+                continue
+            total += len(piece)
+            if total > max_bytes:
+                raise BodyTooLargeError
+            yield piece
+    except TimeoutError as error:
+        raise BodyTimeoutError from error
+    except (web.RequestPayloadError, HttpProcessingError) as error:
+        raise BodyBrokenError(str(error)) from error

@@ -1,0 +1,79 @@
+"""The data port: aiohttp's HTTP server, with the answers to requests that never become one.
+
+Three settings of it matter to a proxy. `handler_cancellation`: a client that goes away cancels its
+request at once, which closes the backend's connection, which makes the engine stop. `auto_decompress`
+off: bodies are passed on as they came. And errors of the parser (broken framing, two lengths, header
+bombs) are answered in the same form as every other error, then the connection is closed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+
+from aiohttp import web
+from aiohttp.http_exceptions import LineTooLong
+
+from prefix_router.openai_api.errors import ErrorCode
+
+logger = logging.getLogger(__name__)
+
+MAX_HEADERS = 256
+
+
+class _Connection(web.RequestHandler):
+    """One client connection."""
+
+    __slots__ = ()
+
+    def handle_error(
+        self,
+        request: web.BaseRequest,
+        status: int = 500,
+        exc: BaseException | None = None,
+        message: str | None = None,
+    ) -> web.StreamResponse:
+        """Answer a request that could not be parsed."""
+        code = ErrorCode.HEADER_TOO_LARGE if isinstance(exc, LineTooLong) else ErrorCode.BAD_REQUEST
+        reason = type(exc).__name__ if exc is not None else "error"
+        logger.debug("refused a request from %s: %s", request.remote, reason)
+        if request.writer.output_size > 0:
+            raise ConnectionError("a response had already begun")
+        response = web.Response(
+            status=code.status,
+            body=code.body("The request is not valid HTTP/1.1; the connection is closed."),
+            content_type="application/json",
+        )
+        response.force_close()
+        return response
+
+
+class FrontDoor(web.Server):
+    """Accepts connections and calls `handler` for each request."""
+
+    def __init__(
+        self,
+        handler: Callable[[web.BaseRequest], Awaitable[web.StreamResponse]],
+        *,
+        keepalive_seconds: float,
+        max_header_bytes: int,
+        read_buffer_bytes: int = 256 * 1024,
+    ) -> None:
+        """Times in seconds, sizes in bytes. `max_header_bytes` bounds one header line and the target."""
+        super().__init__(handler, handler_cancellation=True)
+        self._loop_of_connections = asyncio.get_running_loop()
+        self._settings = {
+            "keepalive_timeout": keepalive_seconds,
+            "tcp_keepalive": True,
+            "access_log": None,
+            "auto_decompress": False,
+            "max_line_size": max_header_bytes,
+            "max_field_size": max_header_bytes,
+            "max_headers": MAX_HEADERS,
+            "read_bufsize": read_buffer_bytes,
+        }
+
+    def __call__(self) -> web.RequestHandler:
+        """Make the protocol of a new connection."""
+        return _Connection(self, loop=self._loop_of_connections, **self._settings)

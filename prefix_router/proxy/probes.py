@@ -1,0 +1,213 @@
+"""Asking backends how they are: health, models, engine counters. One task per backend and question.
+
+Rules that keep a probe from doing harm: one question of a kind in flight per backend, a generous timeout (a
+busy vLLM answers `/health` late), a connection of its own (so that "accepts connections" is tested), intervals
+with jitter (so that many routers do not ask in step), answers bounded in size, and a backend out of service
+asked more often, because somebody waits for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+
+import msgspec
+
+from prefix_router.observe.events import EngineSample, Observer
+from prefix_router.openai_api.engine_metrics import parse_engine_metrics
+from prefix_router.proxy.fleet_store import FleetStore, ServedModel
+from prefix_router.proxy.tasks import TaskGroup
+from prefix_router.proxy.upstreams import Address, Upstreams
+from prefix_router.routing.fleet import Backend, BackendName, BackendState
+from prefix_router.routing.health import HealthEvent
+from prefix_router.upstream.errors import ErrorKind, UpstreamError
+from prefix_router.upstream.pool import Timeouts
+
+logger = logging.getLogger(__name__)
+
+MAX_ANSWER_BYTES = 8 * 1024 * 1024
+_RECOVERY_INTERVAL_SECONDS = 1.0
+_JITTER = 0.1
+_REFRESH_MIN_INTERVAL_SECONDS = 1.0
+_REFRESH_MAX_WAIT_SECONDS = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeOptions:
+    """What to ask and how often (seconds). An interval of 0 turns models or engine metrics off."""
+
+    health_path: str
+    health_interval_seconds: float
+    health_timeout_seconds: float
+    models_refresh_seconds: float
+    engine_metrics_path: str
+    engine_metrics_interval_seconds: float
+
+
+class _Entry(msgspec.Struct):
+    id: str
+
+
+class _ModelList(msgspec.Struct):
+    data: list[msgspec.Raw]
+
+
+class Prober:
+    """Keeps the fleet store true. `sync` starts and stops tasks as backends come and go."""
+
+    def __init__(
+        self, store: FleetStore, upstreams: Upstreams, observer: Observer, options: ProbeOptions
+    ) -> None:
+        self._store = store
+        self._upstreams = upstreams
+        self._observer = observer
+        self._options = options
+        self._tasks = TaskGroup()
+        self._running: dict[BackendName, tuple[Backend, list[asyncio.Task[None]]]] = {}
+        self._answered: set[BackendName] = set()
+        self._random = random.Random()
+        self._refresh: asyncio.Task[None] | None = None
+        self._refreshed_at = float("-inf")
+
+    @property
+    def first_round_done(self) -> bool:
+        """Whether every backend has been asked once, whatever it said."""
+        return self._answered.issuperset(self._running)
+
+    def sync(self, backends: Iterable[Backend]) -> None:
+        """Ask exactly these backends from now on."""
+        wanted = {backend.name: backend for backend in backends}
+        for name, (backend, tasks) in list(self._running.items()):
+            known = wanted.get(name)
+            if known is None or known.url != backend.url:
+                for task in tasks:
+                    task.cancel()
+                del self._running[name]
+                self._answered.discard(name)
+        for name, backend in wanted.items():
+            if name not in self._running:
+                tasks = [self._tasks.start(f"probe:{name}", self._watch_health(backend))]
+                if self._options.engine_metrics_interval_seconds > 0:
+                    tasks.append(self._tasks.start(f"engine-metrics:{name}", self._watch_engine(backend)))
+                self._running[name] = (backend, tasks)
+
+    async def stop(self) -> None:
+        """End all tasks."""
+        self._running.clear()
+        await self._tasks.stop()
+
+    async def refresh_models(self) -> None:
+        """Ask all backends for their models now; at most once a second, and waits at most one second."""
+        if self._options.models_refresh_seconds <= 0:
+            return
+        now = asyncio.get_running_loop().time()
+        if self._refresh is None or self._refresh.done():
+            if now - self._refreshed_at < _REFRESH_MIN_INTERVAL_SECONDS:
+                return
+            self._refreshed_at = now
+            self._refresh = self._tasks.start("refresh-models", self._ask_all_models())
+        await asyncio.wait([self._refresh], timeout=_REFRESH_MAX_WAIT_SECONDS)
+
+    async def _ask_all_models(self) -> None:
+        backends = [backend for backend, _ in self._running.values()]
+        await asyncio.gather(*(self._ask_models(backend) for backend in backends))
+
+    async def _watch_health(self, backend: Backend) -> None:
+        loop = asyncio.get_running_loop()
+        models_due = loop.time()
+        while True:
+            state = self._state(backend)
+            event, cause = await self._ask_health(backend)
+            if event is HealthEvent.PROBE_OK and (loop.time() >= models_due or state is BackendState.DOWN):
+                # Before the state changes: who was down may be another process with other models now.
+                await self._ask_models(backend)
+                refresh = self._options.models_refresh_seconds
+                models_due = loop.time() + self._jittered(refresh) if refresh > 0 else float("inf")
+            self._store.report(backend, event, cause)
+            self._answered.add(backend.name)
+            interval = self._options.health_interval_seconds
+            if self._state(backend) is not BackendState.HEALTHY:
+                interval = min(interval, _RECOVERY_INTERVAL_SECONDS)
+            await asyncio.sleep(self._jittered(interval))
+
+    async def _watch_engine(self, backend: Backend) -> None:
+        interval = self._options.engine_metrics_interval_seconds
+        await asyncio.sleep(interval * self._random.random())
+        while True:
+            with suppress(UpstreamError, TimeoutError):
+                status, body = await self._get(backend, self._options.engine_metrics_path)
+                if status == 200:
+                    sample = parse_engine_metrics(body)
+                    self._observer.engine_sampled(
+                        EngineSample(
+                            backend.name,
+                            requests_running=sample.requests_running,
+                            requests_waiting=sample.requests_waiting,
+                            kv_cache_usage_ratio=sample.kv_cache_usage_ratio,
+                            prefix_cache_queried_tokens=sample.prefix_cache_queried_tokens,
+                            prefix_cache_hit_tokens=sample.prefix_cache_hit_tokens,
+                        )
+                    )
+            await asyncio.sleep(self._jittered(interval))
+
+    async def _ask_health(self, backend: Backend) -> tuple[HealthEvent, str]:
+        try:
+            status, _ = await self._get(backend, self._options.health_path)
+        except UpstreamError as error:
+            refused = error.kind is ErrorKind.UNREACHABLE
+            return HealthEvent.UNREACHABLE if refused else HealthEvent.PROBE_BAD, f"probe: {error}"
+        except TimeoutError:
+            return HealthEvent.PROBE_BAD, f"probe: none within {self._options.health_timeout_seconds:g} s"
+        if 200 <= status < 300:
+            return HealthEvent.PROBE_OK, "probe"
+        return HealthEvent.PROBE_BAD, f"probe: status {status}"
+
+    async def _ask_models(self, backend: Backend) -> None:
+        if self._options.models_refresh_seconds <= 0 or backend.models is not None:
+            return
+        with suppress(UpstreamError, TimeoutError):
+            status, body = await self._get(backend, "/v1/models")
+            if status == 200:
+                self._store.set_models(backend, _served_models(body))
+            elif status in (404, 405, 501):
+                self._store.set_models(backend, None)
+
+    async def _get(self, backend: Backend, path: str) -> tuple[int, bytes]:
+        """Return status and body. Raises UpstreamError, TimeoutError."""
+        address = Address.of(backend.url)
+        seconds = self._options.health_timeout_seconds
+        pool = self._upstreams.pool(address, Timeouts(seconds, seconds, seconds, keepalive_seconds=0))
+        head = b"GET %b HTTP/1.1\r\nHost: %b\r\nUser-Agent: prefix-router\r\nConnection: close\r\n\r\n"
+        async with asyncio.timeout(seconds):
+            response = await pool.send(b"GET", head % (address.path + path.encode(), address.host_header))
+            try:
+                body = bytearray()
+                while chunk := await response.read():
+                    body += chunk
+                    if len(body) > MAX_ANSWER_BYTES:
+                        raise UpstreamError(ErrorKind.BAD_RESPONSE, f"over {MAX_ANSWER_BYTES} bytes")
+                return response.status, bytes(body)
+            finally:
+                response.abort()
+
+    def _state(self, backend: Backend) -> BackendState:
+        member = self._store.fleet.by_name.get(backend.name)
+        return BackendState.STARTING if member is None else member.state
+
+    def _jittered(self, seconds: float) -> float:
+        return seconds * self._random.uniform(1 - _JITTER, 1 + _JITTER)
+
+
+def _served_models(body: bytes) -> tuple[ServedModel, ...] | None:
+    """Read a `/v1/models` body; None when it is not one. Each object is kept as it was written."""
+    try:
+        entries = msgspec.json.decode(body, type=_ModelList).data
+        return tuple(
+            ServedModel(msgspec.json.decode(entry, type=_Entry).id, bytes(entry)) for entry in entries
+        )
+    except (msgspec.DecodeError, RecursionError):
+        return None
