@@ -104,12 +104,11 @@ def may_eject(states: Collection[BackendState], policy: HealthPolicy) -> bool:
 
 def _in_service(health: Health, event: HealthEvent, now: float, policy: HealthPolicy) -> Health:
     if event is HealthEvent.REQUEST_OK or event is HealthEvent.PROBE_OK:
-        since = now if health.state is BackendState.STARTING else health.since
         # A green probe says nothing about failing requests: only a good request forgives those.
         failures = health.request_failures if event is HealthEvent.PROBE_OK else 0
-        if failures == health.request_failures and not health.probe_failures and since == health.since:
-            return health
-        return Health(BackendState.HEALTHY, since, request_failures=failures)
+        since = health.since if health.state is BackendState.HEALTHY else now
+        healthy = Health(BackendState.HEALTHY, since, request_failures=failures)
+        return health if healthy == health else healthy
     if event is HealthEvent.PROBE_BAD:
         failures = min(health.probe_failures + 1, policy.probe_failures)
         if failures >= policy.probe_failures:

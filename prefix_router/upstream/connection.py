@@ -164,6 +164,7 @@ class Connection(asyncio.Protocol):
         "_parser",
         "_reading_paused",
         "_response",
+        "_reusable",
         "_sending",
         "_transport",
         "_until_close",
@@ -190,6 +191,7 @@ class Connection(asyncio.Protocol):
         self._head_bytes = 0
         self._sending = False
         self._message_ended = False
+        self._reusable = False
         self._until_close = False
         self._reading_paused = False
         self._writing_paused = False
@@ -222,6 +224,7 @@ class Connection(asyncio.Protocol):
         self._method = method
         self._head_bytes = 0
         self._message_ended = False
+        self._reusable = False
         self._until_close = False
         response = self._response = Response(self, idle_seconds)
         waiter = self._head_waiter = self._loop.create_future()
@@ -367,7 +370,7 @@ class Connection(asyncio.Protocol):
     def _release(self) -> None:
         """The response ended by its own framing: give the connection back, or close it."""
         response, self._response = self._response, None
-        reusable = self._parser.should_keep_alive() and self._method != b"HEAD" and not self._sending
+        reusable = self._reusable and not self._sending
         if self._reading_paused:
             self.resume_reading()
         if not reusable:
@@ -427,6 +430,7 @@ class Connection(asyncio.Protocol):
         if self._method == b"HEAD":
             # llhttp would wait for the body that the length announces; there is none after HEAD.
             self._message_ended = True
+            self._reusable = False
 
     def on_body(self, data: bytes) -> None:
         """Hand body bytes on; stop reading when too many wait."""
@@ -442,6 +446,8 @@ class Connection(asyncio.Protocol):
         """Note that the response ended by its own framing."""
         if self._response is not None and self._response.status >= 200:
             self._message_ended = True
+            # Only here: llhttp forgets the framing as soon as this callback returns.
+            self._reusable = self._parser.should_keep_alive()
 
 
 class _ResponseRefusedError(Exception):

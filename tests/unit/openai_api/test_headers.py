@@ -1,0 +1,153 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from prefix_router.openai_api.headers import (
+    HOP_BY_HOP,
+    header,
+    is_valid_request_id,
+    origin_form,
+    request_head,
+    response_headers,
+)
+
+
+def head(headers: list[tuple[bytes, bytes]], **changes: Any) -> list[bytes]:
+    values: dict[str, Any] = {
+        "host": b"backend:8000",
+        "body_length": 2,
+        "request_id": b"id-1",
+        "client_address": b"10.1.2.3",
+        "client_host": b"router.example",
+        **changes,
+    }
+    method = values.pop("method", b"POST")
+    return request_head(method, b"/v1/x?a=%20b", headers, **values).split(b"\r\n")
+
+
+def test_the_request_line_carries_method_and_target_untouched() -> None:
+    assert head([], method=b"PATCH")[0] == b"PATCH /v1/x?a=%20b HTTP/1.1"
+
+
+def test_end_to_end_headers_pass_in_order_and_spelling() -> None:
+    sent = [(b"AUTHORIZATION", b"Bearer \xff"), (b"x-a", b"1"), (b"X-A", b"2"), (b"Cookie", b"c=d; e=f")]
+    lines = head(sent)
+    assert [line for line in lines if line in [b"%b: %b" % pair for pair in sent]] == [
+        b"%b: %b" % pair for pair in sent
+    ]
+
+
+@pytest.mark.parametrize("name", sorted(HOP_BY_HOP))
+def test_hop_by_hop_headers_end_here(name: bytes) -> None:
+    assert not any(line.lower().startswith(name + b":") for line in head([(name.title(), b"x")], body_length=2))
+    assert response_headers([(name.title(), b"x")]) == []
+
+
+def test_headers_named_by_connection_end_here() -> None:
+    sent = [(b"Connection", b"close, X-Private"), (b"x-private", b"1"), (b"x-public", b"2")]
+    assert b"x-public: 2" in head(sent)
+    assert not any(line.lower().startswith(b"x-private") for line in head(sent))
+    assert response_headers(sent) == [(b"x-public", b"2")]
+
+
+def test_host_is_the_backends_and_the_clients_is_told() -> None:
+    lines = head([(b"Host", b"router.example")])
+    assert [line for line in lines if line.lower().startswith(b"host:")] == [b"Host: backend:8000"]
+    assert b"X-Forwarded-Host: router.example" in lines
+
+
+def test_forwarded_headers_are_extended_not_repeated() -> None:
+    lines = head(
+        [
+            (b"X-Forwarded-For", b"1.1.1.1"),
+            (b"x-forwarded-for", b"2.2.2.2"),
+            (b"X-Forwarded-Proto", b"https"),
+            (b"X-Forwarded-Host", b"public.example"),
+        ]
+    )
+    assert b"X-Forwarded-For: 1.1.1.1, 2.2.2.2, 10.1.2.3" in lines
+    assert b"X-Forwarded-Proto: https" in lines
+    assert b"X-Forwarded-Host: public.example" in lines
+    assert sum(line.lower().startswith(b"x-forwarded") for line in lines) == 3
+
+
+@pytest.mark.parametrize(
+    ("method", "length", "framing"),
+    [
+        (b"POST", 2, [b"Content-Length: 2"]),
+        (b"POST", 0, [b"Content-Length: 0"]),
+        (b"GET", 0, []),
+        (b"GET", 5, [b"Content-Length: 5"]),
+        (b"POST", None, [b"Transfer-Encoding: chunked"]),
+    ],
+)
+def test_there_is_exactly_one_framing(method: bytes, length: int | None, framing: list[bytes]) -> None:
+    sent = [(b"Content-Length", b"77"), (b"Transfer-Encoding", b"chunked"), (b"Expect", b"100-continue")]
+    lines = head(sent, method=method, body_length=length)
+    names = (b"content-length", b"transfer-encoding", b"expect")
+    assert [line for line in lines if line.lower().startswith(names)] == framing
+
+
+def test_the_request_id_is_the_routers() -> None:
+    lines = head([(b"X-Request-ID", b"other")])
+    assert [line for line in lines if line.lower().startswith(b"x-request-id")] == [b"X-Request-Id: id-1"]
+
+
+def test_responses_keep_everything_but_framing_and_the_routers_own_names() -> None:
+    sent = [
+        (b"Content-Type", b"text/event-stream"),
+        (b"Set-Cookie", b"a=1"),
+        (b"set-cookie", b"b=2"),
+        (b"Date", b"d"),
+        (b"Server", b"uvicorn"),
+        (b"Content-Encoding", b"gzip"),
+        (b"Content-Length", b"3"),
+        (b"x-prefix-router-backend", b"forged"),
+        (b"X-Request-Id", b"other"),
+    ]
+    assert response_headers(sent) == sent[:6]
+
+
+@pytest.mark.parametrize(
+    ("target", "origin"),
+    [
+        (b"/a?b", b"/a?b"),
+        (b"*", b"*"),
+        (b"http://h/a?b", b"/a?b"),
+        (b"http://h:1", b"/"),
+        (b"http://h?q=http://x/y", b"/?q=http://x/y"),
+        (b"HTTPS://h/", b"/"),
+        (b"odd", b"/odd"),
+    ],
+)
+def test_the_target_becomes_path_and_query(target: bytes, origin: bytes) -> None:
+    assert origin_form(target) == origin
+
+
+@pytest.mark.parametrize(
+    ("value", "valid"),
+    [(b"abc-1", True), (b"x" * 128, True), (b"", False), (b"x" * 129, False), (b"a b", False), (b"\xc3\xa4", False)],
+)
+def test_request_ids_are_short_visible_ascii(value: bytes, valid: bool) -> None:
+    assert is_valid_request_id(value) is valid
+
+
+def test_header_finds_the_first_value_in_any_case() -> None:
+    assert header([(b"A", b"0"), (b"Host", b"1"), (b"host", b"2")], b"host") == b"1"
+    assert header([], b"host") is None
+
+
+_TOKEN = st.from_regex(rb"[A-Za-z][A-Za-z0-9-]{0,12}", fullmatch=True)
+_VALUE = st.from_regex(rb"[!-~]{0,20}", fullmatch=True)
+
+
+@given(st.lists(st.tuples(_TOKEN, _VALUE), max_size=12))
+def test_a_request_never_carries_two_framings_or_hosts(headers: list[tuple[bytes, bytes]]) -> None:
+    names = [line.partition(b":")[0].lower() for line in head(headers)[1:-2]]
+    assert names.count(b"host") == 1
+    assert names.count(b"content-length") + names.count(b"transfer-encoding") == 1
+    assert not HOP_BY_HOP & set(names)
