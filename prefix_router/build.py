@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from prefix_router.proxy.decider import Decider
 from prefix_router.routing.fleet import Backend, BackendName
-from prefix_router.routing.key import PrefixRule
+from prefix_router.routing.key import PrefixAnchor, PrefixRule, PrefixUnit
 from prefix_router.routing.strategies import build_strategy
 from prefix_router.settings.model import Settings
 
@@ -32,8 +32,8 @@ def decider_of(settings: Settings) -> Decider:
         encoder = HeadTokenizer(routing.prefix.tokenizer)
     prefix = routing.prefix
     return Decider(
-        build_strategy(routing.strategy.value, routing.concurrency_threshold),
-        PrefixRule(prefix.length, prefix.unit.value, prefix.anchor.value),
+        build_strategy(routing.strategy.value, concurrency_threshold=routing.concurrency_threshold),
+        PrefixRule(prefix.length, PrefixUnit(prefix.unit.value), PrefixAnchor(prefix.anchor.value)),
         encoder,
         session_header=routing.session.header,
         session_cookie=routing.session.cookie,

@@ -32,7 +32,7 @@ def status_document(
             "cached_tokens": cached,
             "observed_hit_rate": cached / prompt if prompt else None,
         },
-        "ring": {"virtual_nodes": fleet.ring.virtual_nodes, "points": len(fleet.ring)},
+        "ring": {"virtual_nodes": fleet.ring.virtual_nodes, "points": fleet.ring.point_count},
     }
 
 

@@ -53,7 +53,7 @@ class Totals:
         kept = set(names)
         for counts in (self.by_backend, self.engine):
             for name in [name for name in counts if name not in kept]:
-                del counts[name]  # type: ignore[attr-defined]
+                del counts[name]
 
     def share(self, name: BackendName) -> float:
         """Return the backend's fraction of all requests that were sent to backends of the fleet."""

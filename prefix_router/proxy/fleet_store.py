@@ -60,13 +60,11 @@ class FleetStore:
         clock: Callable[[], float],
     ) -> None:
         """Start with `backends`; `clock` gives seconds (monotonic)."""
-        self._virtual_nodes = virtual_nodes
         self._policy = policy
         self._observer = observer
         self._clock = clock
         self._records: dict[BackendName, _Record] = {}
-        self._weights: dict[BackendName, int] = {}
-        self._ring = Ring(self._weights, virtual_nodes)
+        self._ring = Ring({}, virtual_nodes)
         self.fleet = Fleet((), self._ring)
         self.replace_backends(backends)
 
@@ -82,8 +80,8 @@ class FleetStore:
             else:
                 records[backend.name] = _Record(backend, Health(since=now))
         weights = {name: record.backend.weight for name, record in records.items()}
-        if weights != self._weights:
-            self._ring, self._weights = Ring(weights, self._virtual_nodes), weights
+        if weights != self._ring.weights:
+            self._ring = self._ring.with_weights(weights)
         self._records = records
         self._publish()
 

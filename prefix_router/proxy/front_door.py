@@ -63,17 +63,20 @@ class FrontDoor(web.Server):
         """Times in seconds, sizes in bytes. `max_header_bytes` bounds one header line and the target."""
         super().__init__(handler, handler_cancellation=True)
         self._loop_of_connections = asyncio.get_running_loop()
-        self._settings = {
-            "keepalive_timeout": keepalive_seconds,
-            "tcp_keepalive": True,
-            "access_log": None,
-            "auto_decompress": False,
-            "max_line_size": max_header_bytes,
-            "max_field_size": max_header_bytes,
-            "max_headers": MAX_HEADERS,
-            "read_bufsize": read_buffer_bytes,
-        }
+        self._keepalive_seconds = keepalive_seconds
+        self._max_header_bytes = max_header_bytes
+        self._read_buffer_bytes = read_buffer_bytes
 
     def __call__(self) -> web.RequestHandler:
         """Make the protocol of a new connection."""
-        return _Connection(self, loop=self._loop_of_connections, **self._settings)
+        return _Connection(
+            self,
+            loop=self._loop_of_connections,
+            keepalive_timeout=self._keepalive_seconds,
+            access_log=None,  # type: ignore[arg-type]  # aiohttp's own way of saying "no log"
+            auto_decompress=False,
+            max_line_size=self._max_header_bytes,
+            max_field_size=self._max_header_bytes,
+            max_headers=MAX_HEADERS,
+            read_bufsize=self._read_buffer_bytes,
+        )

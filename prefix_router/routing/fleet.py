@@ -9,7 +9,7 @@ backend has meanwhile left the fleet or come back under the same name.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import cached_property
@@ -132,3 +132,13 @@ class Fleet:
             for member in self.members
             if member.admits() and member.serves(model) and member.name not in excluded
         )
+
+    def successors(self, key: int, model: str | None) -> Iterator[Member]:
+        """Members that serve `model`, in ring order from `key`, in whatever state they are. Lazy.
+
+        The first one is the key's home.
+        """
+        for name in self.ring.successors(key):
+            member = self.by_name[name]
+            if member.serves(model):
+                yield member

@@ -114,7 +114,7 @@ async def test_a_response_is_continued_where_it_was_made() -> None:
     async def script(conversation: Conversation) -> None:
         while (request := await conversation.request()) is not None:
             port = conversation.backend.port
-            body = {"id": f"resp_{port}_{len(conversation.backend.requests)}", "object": "response", "port": port}
+            body = {"id": f"resp_{port}_{len(conversation.backend.work)}", "object": "response", "port": port}
             await conversation.respond(200, json.dumps(body).encode())
 
     async with AsyncExitStack() as stack:
@@ -172,7 +172,7 @@ async def test_request_ids_are_taken_over_when_sound_and_made_otherwise() -> Non
     async with naming("a") as a, running_router(a.url) as router:
         given = await ask(router, chat(), headers=[("X-Request-Id", "mine-1")])
         made = await ask(router, chat(), headers=[("X-Request-Id", "x" * 500)])
-        posts = [request for request in a.requests if request.method == "POST"]
+        posts = a.work
     assert given.header_values("x-request-id") == ["mine-1"]
     assert posts[0].header_values("x-request-id") == ["mine-1"]
     assert len(made.header("x-request-id") or "") == 32

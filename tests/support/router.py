@@ -100,9 +100,13 @@ async def read_answer(reader: asyncio.StreamReader, *, head_only: bool = False) 
         return answer
     try:
         if answer.header("transfer-encoding") == "chunked":
-            while size := int((await reader.readuntil(b"\r\n"))[:-2], 16):
-                answer.body += (await reader.readexactly(size + 2))[:-2]
-            await reader.readexactly(2)
+            body = bytearray()
+            try:
+                while size := int((await reader.readuntil(b"\r\n"))[:-2], 16):
+                    body += (await reader.readexactly(size + 2))[:-2]
+                await reader.readexactly(2)
+            finally:
+                answer.body = bytes(body)
         elif (length := answer.header("content-length")) is not None:
             answer.body = await reader.readexactly(int(length))
         else:

@@ -141,6 +141,11 @@ class ScriptedBackend:
         host = f"[{self._host}]" if ":" in self._host else self._host
         return f"http://{host}:{self.port}"
 
+    @property
+    def work(self) -> list[ReceivedRequest]:
+        """What it was asked but for probes."""
+        return [request for request in self.requests if request.target != "/health"]
+
     async def __aenter__(self) -> Self:
         await self.start()
         return self

@@ -1,1 +1,37 @@
-"""One file for each way of choosing a backend."""
+"""One file for each way of choosing a backend, and the table from configured names to them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from prefix_router.routing.strategies.least_outstanding_requests import LeastOutstandingRequests
+from prefix_router.routing.strategies.prefix_aware import PrefixAware
+from prefix_router.routing.strategies.random import Random
+from prefix_router.routing.strategies.round_robin import RoundRobin
+from prefix_router.routing.strategies.session import Session
+
+if TYPE_CHECKING:
+    from prefix_router.routing.decision import Strategy
+
+STRATEGY_NAMES = (
+    PrefixAware.name,
+    LeastOutstandingRequests.name,
+    RoundRobin.name,
+    Random.name,
+    Session.name,
+)
+"""Every strategy that can be configured, the default first."""
+
+
+def build_strategy(name: str, concurrency_threshold: int) -> Strategy:
+    """A new strategy object by its configured name.
+
+    concurrency_threshold: in-flight requests per share of weight before a home overflows; only
+    `prefix_aware` reads it. Raises ValueError for an unknown name, listing those that exist.
+    """
+    if name == PrefixAware.name:
+        return PrefixAware(concurrency_threshold)
+    for strategy in (LeastOutstandingRequests, RoundRobin, Random, Session):
+        if name == strategy.name:
+            return strategy()
+    raise ValueError(f"unknown strategy {name!r}; known: {', '.join(STRATEGY_NAMES)}")

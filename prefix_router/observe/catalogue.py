@@ -1,0 +1,151 @@
+"""Every metric the router exports: name, type, labels and meaning, in one table.
+
+The table is the contract with dashboards and alerts. `observe.exposition` refuses to export a name that is
+not in it, and docs/metrics.md is tested against it, so code and text cannot drift apart.
+
+Labels come from closed sets only: the names of the fleet, `Reason`, `BackendState`, `RetryCause`,
+`ErrorCode`, and a few status classes. Models, paths and clients are never labels: whoever can invent
+values could fill the memory of the router and of Prometheus.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+PREFIX = "prefix_router_"
+
+NONE = "none"
+"""The label value for "no backend" and "no reason": the router answered by itself."""
+
+OTHER = "other"
+"""The label value for what is outside a closed set, such as a backend that has left."""
+
+
+class Kind(Enum):
+    """The type of a metric, in Prometheus' words."""
+
+    COUNTER = "counter"
+    GAUGE = "gauge"
+    HISTOGRAM = "histogram"
+    SUMMARY = "summary"
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """One metric. `name` is what a dashboard asks for, without `PREFIX`; counters end in `_total`."""
+
+    name: str
+    kind: Kind
+    labels: tuple[str, ...]
+    help: str
+
+
+_COUNTER, _GAUGE, _HISTOGRAM, _SUMMARY = Kind
+
+CATALOGUE = (
+    Metric(
+        "requests_total",
+        _COUNTER,
+        ("backend", "reason", "status_class"),
+        "Finished requests. backend and reason are none where the router answered by itself.",
+    ),
+    Metric(
+        "in_flight", _GAUGE, ("backend",), "Requests that the backend is working on, read at scrape time."
+    ),
+    Metric(
+        "backend_state", _GAUGE, ("backend", "state"), "1 for the state the backend is in, 0 for the others."
+    ),
+    Metric(
+        "health_transitions_total", _COUNTER, ("backend", "to"), "Changes of a backend's state, by new state."
+    ),
+    Metric(
+        "time_to_first_byte_seconds",
+        _HISTOGRAM,
+        ("reason",),
+        "From the request head read to the first byte of the response body.",
+    ),
+    Metric(
+        "time_to_first_token_seconds",
+        _HISTOGRAM,
+        ("reason",),
+        "From the request head read to the first generated content of a stream.",
+    ),
+    Metric(
+        "request_duration_seconds",
+        _HISTOGRAM,
+        ("reason",),
+        "From the request head read to the end of the response.",
+    ),
+    Metric(
+        "added_latency_seconds",
+        _HISTOGRAM,
+        (),
+        "The router's own work on a routed request: deciding, and passing on the response head.",
+    ),
+    Metric(
+        "backend_first_byte_seconds",
+        _SUMMARY,
+        ("backend",),
+        "Time to first byte by backend, as sum and count.",
+    ),
+    Metric(
+        "overflow_total", _COUNTER, ("home",), "Requests sent away from a home at its concurrency threshold."
+    ),
+    Metric("failover_total", _COUNTER, ("home",), "Requests sent away from a home that could not be used."),
+    Metric(
+        "retries_total", _COUNTER, ("cause",), "Further attempts for a request, by what made them necessary."
+    ),
+    Metric(
+        "client_disconnects_total",
+        _COUNTER,
+        (),
+        "Requests whose client left before the response was complete.",
+    ),
+    Metric(
+        "upstream_truncated_total",
+        _COUNTER,
+        ("backend",),
+        "Responses that a backend broke off after the first byte.",
+    ),
+    Metric(
+        "rejected_requests_total", _COUNTER, ("code",), "Requests answered with an error of the router's own."
+    ),
+    Metric(
+        "prompt_tokens_total",
+        _COUNTER,
+        ("reason",),
+        "Prompt tokens of responses that also report their cached tokens.",
+    ),
+    Metric(
+        "cached_tokens_total",
+        _COUNTER,
+        ("reason",),
+        "Of prompt_tokens_total: found in the backend's prefix cache.",
+    ),
+    Metric("completion_tokens_total", _COUNTER, (), "Generated tokens, of all responses that report them."),
+    Metric("backend_prompt_tokens_total", _COUNTER, ("backend",), "prompt_tokens_total by backend."),
+    Metric("backend_cached_tokens_total", _COUNTER, ("backend",), "cached_tokens_total by backend."),
+    Metric(
+        "engine_requests_running", _GAUGE, ("backend",), "Requests in the engine's batch, as it says itself."
+    ),
+    Metric(
+        "engine_requests_waiting", _GAUGE, ("backend",), "Requests in the engine's queue, as it says itself."
+    ),
+    Metric(
+        "engine_kv_cache_usage_ratio", _GAUGE, ("backend",), "Used part of the engine's KV cache, 0 to 1."
+    ),
+    Metric(
+        "engine_prefix_cache_queried_tokens_total",
+        _COUNTER,
+        ("backend",),
+        "Tokens the engine looked up in its prefix cache; restarts from 0 with the engine.",
+    ),
+    Metric(
+        "engine_prefix_cache_hit_tokens_total",
+        _COUNTER,
+        ("backend",),
+        "Tokens the engine found in its prefix cache; restarts from 0 with the engine.",
+    ),
+    Metric("build_info", _GAUGE, ("version",), "Always 1; the version is the label."),
+)

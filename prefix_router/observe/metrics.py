@@ -1,0 +1,134 @@
+"""Counts events for Prometheus.
+
+`Metrics` is an Observer: a few additions per finished request. Prometheus asks seldom, so all work of
+naming, labelling and formatting is done in `render`, which the caller runs off the event loop.
+
+Bounded: one tally per backend of the fleet and per reason. A backend outside the fleet (it left while its
+last request ran) is counted under the name `other`, so that nothing ever brings back series of a backend
+that is gone.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, ProcessCollector, generate_latest
+
+from prefix_router.observe.catalogue import NONE, OTHER
+from prefix_router.observe.events import Outcome, RetryCause
+from prefix_router.observe.exposition import Exposition
+from prefix_router.observe.tallies import ADDED_BOUNDS_SECONDS, BackendTally, Histogram, ReasonTally
+from prefix_router.openai_api.errors import ErrorCode
+from prefix_router.routing.decision import Reason
+from prefix_router.routing.fleet import BackendName, BackendState
+
+if TYPE_CHECKING:
+    from prefix_router.observe.events import BackendChanged, EngineSample, RequestFinished
+
+_STATUS_CLASSES = {2: "2xx", 3: "3xx", 4: "4xx", 5: "5xx"}
+_ABORTED = frozenset((Outcome.CLIENT_DISCONNECTED, Outcome.UPSTREAM_TRUNCATED))
+
+
+class Metrics:
+    """The router's metrics. Every method but `render` must be called from the event loop.
+
+    in_flight: returns the live number of leases per backend. It is called by `render`, in its thread.
+    """
+
+    content_type = CONTENT_TYPE_LATEST
+
+    def __init__(self, in_flight: Callable[[], Mapping[str, int]]) -> None:
+        self.in_flight = in_flight
+        self.backends: dict[BackendName, BackendTally] = {}
+        self.unrouted = BackendTally()
+        self.departed = BackendTally()
+        self.reasons: dict[Reason | None, ReasonTally] = {reason: ReasonTally() for reason in (None, *Reason)}
+        self.added_latency = Histogram(ADDED_BOUNDS_SECONDS)
+        self.retries: Counter[RetryCause] = Counter(dict.fromkeys(RetryCause, 0))
+        self.rejected: Counter[str] = Counter({code.value: 0 for code in ErrorCode})
+        self.client_disconnects = 0
+        self.completion_tokens = 0
+        self._registry = CollectorRegistry()
+        self._registry.register(Exposition(self))
+        ProcessCollector(registry=self._registry)
+
+    def set_backends(self, names: Iterable[BackendName]) -> None:
+        """Export exactly these backends from now on; those that stay keep their numbers."""
+        self.backends = {name: self.backends.get(name) or BackendTally() for name in names}
+
+    def request_finished(self, event: RequestFinished) -> None:
+        """Count one finished request."""
+        reason = self.reasons[event.reason]
+        backend = self.unrouted if event.backend is None else self._backend(event.backend)
+        backend.requests[_reason(event), _status_class(event)] += 1
+        reason.duration.observe(event.duration_seconds)
+        if event.backend is not None:
+            self.added_latency.observe(event.router_seconds)
+        if event.first_byte_seconds is not None:
+            reason.first_byte.observe(event.first_byte_seconds)
+            backend.first_byte_count += 1
+            backend.first_byte_seconds += event.first_byte_seconds
+        if event.first_token_seconds is not None:
+            reason.first_token.observe(event.first_token_seconds)
+        if event.home is not None:
+            if event.reason is Reason.OVERFLOW:
+                self._backend(event.home).overflow += 1
+            elif event.reason is Reason.FAILOVER:
+                self._backend(event.home).failover += 1
+        self._count_tokens(event, reason, backend)
+        self._count_trouble(event, backend)
+
+    def backend_changed(self, event: BackendChanged) -> None:
+        """Count one health transition. A backend that is down has no engine whose sample could be true."""
+        backend = self.backends.get(event.backend)
+        if backend is None:
+            return
+        backend.state = event.after
+        backend.transitions[event.after] += 1
+        if event.after is BackendState.DOWN:
+            backend.sample = None
+
+    def engine_sampled(self, event: EngineSample) -> None:
+        """Keep the last sample of one backend."""
+        backend = self.backends.get(event.backend)
+        if backend is not None:
+            backend.sample = event
+
+    def render(self) -> bytes:
+        """Return all metrics in Prometheus' text format. Takes milliseconds: keep it off the event loop."""
+        return generate_latest(self._registry)
+
+    def _backend(self, name: BackendName) -> BackendTally:
+        return self.backends.get(name) or self.departed
+
+    def _count_tokens(self, event: RequestFinished, reason: ReasonTally, backend: BackendTally) -> None:
+        if event.completion_tokens is not None:
+            self.completion_tokens += event.completion_tokens
+        if event.prompt_tokens is None or event.cached_tokens is None:
+            return  # one without the other would make cached / prompt a wrong hit rate
+        reason.prompt_tokens += event.prompt_tokens
+        reason.cached_tokens += event.cached_tokens
+        backend.prompt_tokens += event.prompt_tokens
+        backend.cached_tokens += event.cached_tokens
+
+    def _count_trouble(self, event: RequestFinished, backend: BackendTally) -> None:
+        for cause in event.retry_causes:
+            self.retries[cause] += 1
+        if event.error_code is not None:
+            self.rejected[event.error_code if event.error_code in self.rejected else OTHER] += 1
+        if event.outcome is Outcome.CLIENT_DISCONNECTED:
+            self.client_disconnects += 1
+        elif event.outcome is Outcome.UPSTREAM_TRUNCATED:
+            backend.truncated += 1
+
+
+def _reason(event: RequestFinished) -> str:
+    return NONE if event.reason is None else event.reason.value
+
+
+def _status_class(event: RequestFinished) -> str:
+    if event.outcome in _ABORTED:
+        return "aborted"
+    return _STATUS_CLASSES.get(event.status // 100, OTHER)

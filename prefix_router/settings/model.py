@@ -1,0 +1,352 @@
+"""What can be configured: the typed, immutable settings and what each of them means.
+
+These structs are the single source of the configuration. The loader converts YAML and flags into them,
+the JSON Schema and `--help` are made from them, and `config/prefix-router.yaml` is tested against them.
+Each docstring ends with one paragraph per setting: what it is, its unit, and when to change it. Range and
+default are not repeated there: `settings.fields` takes them from the annotations and adds them wherever a
+description is shown.
+
+Nothing here reads a file, a clock or the environment. Rules that look at more than one setting are in
+`settings.rules`. Importing this module costs msgspec and nothing else.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Annotated, Any, Final
+
+from msgspec import Meta, Struct
+
+DEFAULT_VIRTUAL_NODES: Final = 160
+"""Points on the ring for each share of weight."""
+
+
+def _whole(pattern: str) -> str:
+    """Make `pattern` match whole texts only: a bare `$` would let a final line feed through."""
+    return rf"^(?:{pattern})$(?!\n)"
+
+
+HOST_PATTERN: Final = _whole(r"[A-Za-z0-9._:-]{1,253}")
+NAME_PATTERN: Final = _whole(r"[A-Za-z0-9._:/\[\]-]{0,128}")
+PATH_PATTERN: Final = _whole(r"/[!-~]*")
+FIELD_NAME_PATTERN: Final = _whole(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,128}")
+"""A header or cookie name: `token` of RFC 9110, section 5.6.2."""
+
+# What a text must be, in words, for messages; a pattern helps nobody at night.
+_URL: Final = {"expects": "a URL such as http://10.0.0.1:8000"}
+_HOST: Final = {"expects": "a host name or an IP address, without brackets or port"}
+_NAME: Final = {"expects": "at most 128 letters, digits, - . _ : / [ or ]"}
+_MODEL: Final = {"expects": "the name of a model"}
+_FILE: Final = {"expects": "the path of a file"}
+_PATH: Final = {"expects": "a path that begins with / and holds no space"}
+_FIELD_NAME: Final = {"expects": "a name of letters, digits, - or _"}
+
+OFF_OR_AT_LEAST_ONE: Final[dict[str, Any]] = {"anyOf": [{"const": 0}, {"minimum": 1}]}
+
+
+class StrategyName(Enum):
+    """How a backend is chosen."""
+
+    RANDOM = "random"
+    ROUND_ROBIN = "round_robin"
+    LEAST_OUTSTANDING_REQUESTS = "least_outstanding_requests"
+    SESSION = "session"
+    PREFIX_AWARE = "prefix_aware"
+
+
+class PrefixUnit(Enum):
+    """What the prefix length counts."""
+
+    TOKENS = "tokens"
+    CHARACTERS = "characters"
+    BYTES = "bytes"
+
+
+class PrefixAnchor(Enum):
+    """Where the prefix may end before its length is used up."""
+
+    FIRST_USER_TURN = "first_user_turn"
+    NONE = "none"
+
+
+class LogLevel(Enum):
+    """The least severe line that is logged."""
+
+    DEBUG = "debug"
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
+
+
+class LogFormat(Enum):
+    """How a log line is written."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+class ListenSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Where clients connect.
+
+    host: Address that clients connect to. 0.0.0.0 is every IPv4 interface, :: every IPv6 one; set 127.0.0.1
+        when a gateway on the same host stands in front.
+    port: TCP port that clients connect to. 0 takes any free port and logs which. Change it when something
+        else owns the port.
+    backlog: Connections that the kernel holds until the router accepts them. Raise it, together with the
+        kernel's net.core.somaxconn, when bursts of new clients are refused.
+    """
+
+    host: Annotated[str, Meta(pattern=HOST_PATTERN, extra=_HOST)] = "0.0.0.0"
+    port: Annotated[int, Meta(ge=0, le=65_535)] = 8000
+    backlog: Annotated[int, Meta(ge=1, le=65_535)] = 2048
+
+
+class AdminSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Where operators and Prometheus connect: /livez, /readyz, /metrics, /status and /explain.
+
+    host: Address of the admin listener. It has no login: open it (0.0.0.0) only where the network lets
+        nobody but operators, probes and Prometheus through.
+    port: TCP port of the admin listener. 0 takes any free port and logs which. Change it when a Prometheus
+        server already owns 9090 on this host.
+    """
+
+    host: Annotated[str, Meta(pattern=HOST_PATTERN, extra=_HOST)] = "127.0.0.1"
+    port: Annotated[int, Meta(ge=0, le=65_535)] = 9090
+
+
+class BackendSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One vLLM replica.
+
+    url: Where the replica answers: http:// or https://, host, port, and a path prefix if a gateway needs
+        one. Without a scheme it is http://; a final / or /v1 is dropped, because clients send /v1
+        themselves. IPv6 addresses stand in brackets: http://[::1]:8000.
+    name: What the replica is called in metrics, logs, response headers and on the ring. Empty means
+        host:port of the URL. Set it when addresses change but replicas stay: a renamed backend gets other
+        keys and starts with a cold cache for them.
+    weight: Shares of the ring, a whole number relative to the other backends. Raise it for a replica with
+        more KV cache than the others.
+    models: Names of the models and adapters that this replica serves. null asks its /v1/models. Set it when
+        that endpoint is missing, needs a login or lists too much.
+    """
+
+    # The loader normalises `url` (see `settings.backend_url`) and fills in an empty `name`.
+    url: Annotated[str, Meta(min_length=1, extra=_URL)]
+    name: Annotated[str, Meta(pattern=NAME_PATTERN, extra=_NAME)] = ""
+    weight: Annotated[int, Meta(ge=1, le=100)] = 1
+    models: (
+        Annotated[tuple[Annotated[str, Meta(min_length=1, extra=_MODEL)], ...], Meta(min_length=1)] | None
+    ) = None
+
+
+class PrefixSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which beginning of a request is its key. Requests with an equal beginning get an equal key.
+
+    length: How much of the prompt is hashed, counted in `unit`. Raise it when a long system prompt that
+        everyone shares sends too much to one backend; lower it when requests that share a beginning are
+        spread because they differ before that many tokens.
+    unit: What `length` counts. tokens: about four UTF-8 bytes each, or exact with a `tokenizer`. characters:
+        characters of the message text. bytes: bytes of the raw body. Change it to get the same keys as
+        another router that counts so.
+    anchor: first_user_turn ends the key at the end of the first user turn, so that a chat keeps its backend
+        while it grows; none hashes `length` units whatever they are. Set none when the first user turns
+        differ but what follows them is shared.
+    tokenizer: Path of the model's tokenizer.json, relative to the working directory; null estimates. Only
+        with unit tokens, and only when the extra prefix_router[tokenizer] is installed. Set it when `length`
+        must be exact; it costs time on each request.
+    """
+
+    length: Annotated[int, Meta(ge=1, le=1_048_576)] = 1024
+    unit: PrefixUnit = PrefixUnit.TOKENS
+    anchor: PrefixAnchor = PrefixAnchor.FIRST_USER_TURN
+    tokenizer: Annotated[str, Meta(min_length=1, extra=_FILE)] | None = None
+
+
+class RingSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The consistent-hash ring that maps a key to its home.
+
+    virtual_nodes: Points on the ring for each share of weight. More points spread keys more evenly and take
+        more memory and more time on each change of membership. All routers in front of one fleet need the
+        same number: another number moves keys, and their caches turn cold.
+    """
+
+    virtual_nodes: Annotated[int, Meta(ge=1, le=4096)] = DEFAULT_VIRTUAL_NODES
+
+
+class SessionSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Where strategy session finds the session id.
+
+    header: Request header that carries the session id, in any case. Change it to the header that your
+        clients send already.
+    cookie: Cookie that carries the session id when the header is absent; null reads no cookie. Set it for
+        browser clients.
+    """
+
+    header: Annotated[str, Meta(pattern=FIELD_NAME_PATTERN, extra=_FIELD_NAME)] = "x-session-id"
+    cookie: Annotated[str, Meta(pattern=FIELD_NAME_PATTERN, extra=_FIELD_NAME)] | None = None
+
+
+class RoutingSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How a backend is chosen.
+
+    strategy: How a backend is chosen. prefix_aware sends equal beginnings to the same backend; the others
+        are there to compare with. Change it to measure what prefix_aware gains on your traffic.
+    concurrency_threshold: Requests in flight on a key's home at which the next one overflows to the
+        least-loaded backend. Near vLLM's --max-num-seqs is a good start. Lower it when requests wait at a
+        busy home while others are idle; raise it when the overflow rate is high and the hit rate is low.
+    """
+
+    strategy: StrategyName = StrategyName.PREFIX_AWARE
+    prefix: PrefixSettings = PrefixSettings()
+    concurrency_threshold: Annotated[int, Meta(ge=1, le=100_000)] = 64
+    ring: RingSettings = RingSettings()
+    session: SessionSettings = SessionSettings()
+
+
+class LimitSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a request may cost before it is refused.
+
+    max_body_bytes: Largest request body, in bytes; a larger one gets 413. Each body is held in memory until
+        it is sent. Raise it for many or large images and audio files.
+    max_header_bytes: Longest request line and longest header line, in bytes; a longer one gets 431. Raise it
+        when clients send long tokens or cookies.
+    """
+
+    max_body_bytes: Annotated[int, Meta(ge=1024, le=2**34)] = 67_108_864
+    max_header_bytes: Annotated[int, Meta(ge=1024, le=1_048_576)] = 32_768
+
+
+class TimeoutSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How long the router waits. There is no total timeout: a long answer is a good answer.
+
+    connect_seconds: Seconds to open a connection to a backend before another backend is tried. Raise it only
+        when the network between them is slow.
+    first_byte_seconds: Seconds from sending a request to the first byte of its response; 0 waits for ever.
+        It holds queueing and prefill, and for a request that does not stream all of the generation. Raise it
+        when long answers without streaming end in 504.
+    idle_seconds: Seconds between two pieces of a response that has begun; 0 waits for ever. Raise it when
+        streams break off during long pauses of the model.
+    upstream_keepalive_seconds: Seconds that an unused connection to a backend is kept; 0 closes it after
+        each response. It must stay below the backend's own keep-alive, which is 5 in vLLM. Lower it when the
+        retries metric shows cause reused_connection.
+    client_keepalive_seconds: Seconds that an unused connection of a client is kept; 0 closes it after each
+        response. Raise it above the idle timeout of a load balancer in front of the router.
+    shutdown_grace_seconds: Seconds that running requests get to finish after SIGTERM; 0 cuts them at once.
+        Raise it, together with the orchestrator's own grace period, to your longest usual answer.
+    """
+
+    connect_seconds: Annotated[float, Meta(ge=0.01, le=300)] = 5
+    first_byte_seconds: Annotated[float, Meta(ge=0, le=86_400)] = 600
+    idle_seconds: Annotated[float, Meta(ge=0, le=86_400)] = 300
+    upstream_keepalive_seconds: Annotated[float, Meta(ge=0, le=3600)] = 4
+    client_keepalive_seconds: Annotated[float, Meta(ge=0, le=3600)] = 75
+    shutdown_grace_seconds: Annotated[float, Meta(ge=0, le=86_400)] = 30
+
+
+class RetrySettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """When another backend is tried. Only ever before the first byte of a response.
+
+    max_attempts: Times that one request may be sent, the first included; 1 never retries. Lower it when
+        retries make an outage worse.
+    """
+
+    max_attempts: Annotated[int, Meta(ge=1, le=10)] = 3
+
+
+class HealthSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """When a backend gets no traffic, and when it gets some again. Slow is not dead.
+
+    path: Path that is probed on each backend, after the path prefix of its URL. A 2xx answer is a success.
+        Change it when a gateway in front of vLLM answers elsewhere.
+    interval_seconds: Seconds between two probes of a backend. Lower it to notice a dead backend sooner when
+        there is little traffic; failed requests are noticed anyway.
+    timeout_seconds: Seconds that a probe may take. A busy vLLM can need several seconds: keep it at 10 or
+        more, or load alone takes backends out.
+    probe_failures: Failed probes in a row that eject a backend. Raise it when backends flap.
+    request_failures: Failed requests in a row that eject a backend, whatever its probes say. Lower it when a
+        backend that is green but broken takes traffic for too long.
+    cooldown_seconds: Seconds that an ejected backend gets no traffic before it is tried again. Raise it when
+        backends come back only to fail again.
+    recovery_successes: Successes in a row, one at a time, that make a backend healthy again. Raise it when
+        backends come back only to fail again.
+    max_ejected_fraction: Largest share of the fleet that may be ejected at a time, as a fraction; past it,
+        backends that answer badly keep their traffic, because the rest could not carry it. Backends that
+        refuse connections count, but are never kept. Lower it when the fleet has little spare capacity.
+    """
+
+    path: Annotated[str, Meta(pattern=PATH_PATTERN, extra=_PATH)] = "/health"
+    interval_seconds: Annotated[float, Meta(ge=0.01, le=3600)] = 5
+    timeout_seconds: Annotated[float, Meta(ge=0.01, le=600)] = 10
+    probe_failures: Annotated[int, Meta(ge=1, le=100)] = 3
+    request_failures: Annotated[int, Meta(ge=1, le=1000)] = 5
+    cooldown_seconds: Annotated[float, Meta(ge=0.01, le=3600)] = 5
+    recovery_successes: Annotated[int, Meta(ge=1, le=100)] = 2
+    max_ejected_fraction: Annotated[float, Meta(ge=0, le=1)] = 0.5
+
+
+class ModelListSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How the router learns which backend serves which model.
+
+    refresh_seconds: Seconds between two questions for a backend's /v1/models; 0 never asks, and then any
+        backend without a list of its own may get any model. Lower it when adapters are loaded and unloaded
+        at run time.
+    """
+
+    refresh_seconds: Annotated[float, Meta(ge=0, le=86_400)] = 30
+
+
+class EngineMetricsSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What the router reads from the backends' own metrics, to show it next to its own.
+
+    path: Path of a backend's Prometheus metrics, after the path prefix of its URL. Change it when a gateway
+        in front of vLLM moves it.
+    interval_seconds: Seconds between two readings of a backend's metrics; 0 never reads them, anything else
+        is at least 1. Set 0 when Prometheus reads the backends itself.
+    """
+
+    path: Annotated[str, Meta(pattern=PATH_PATTERN, extra=_PATH)] = "/metrics"
+    interval_seconds: Annotated[float, Meta(ge=0, le=3600, extra_json_schema=OFF_OR_AT_LEAST_ONE)] = 15
+
+
+class LoggingSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What is logged to standard error. Prompts never are.
+
+    level: The least severe line that is logged. Set debug to see why a backend changed state.
+    format: text for people, json (one object a line) for a log collector. Change it when lines are
+        collected.
+    access: One line for each request: backend, reason, status, times and sizes, never the prompt. Set true
+        to follow single requests.
+    """
+
+    level: LogLevel = LogLevel.INFO
+    format: LogFormat = LogFormat.TEXT
+    access: bool = False
+
+
+class ResponseHeaderSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What the router adds to responses.
+
+    decision: Send x-prefix-router-backend and x-prefix-router-reason with each response. Set false when
+        clients must not learn the names of backends.
+    """
+
+    decision: bool = True
+
+
+class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The whole configuration of prefix-router.
+
+    backends: The vLLM replicas, at least one. The order does not matter for keys.
+    """
+
+    listen: ListenSettings = ListenSettings()
+    admin: AdminSettings = AdminSettings()
+    backends: tuple[BackendSettings, ...] = ()
+    routing: RoutingSettings = RoutingSettings()
+    limits: LimitSettings = LimitSettings()
+    timeouts: TimeoutSettings = TimeoutSettings()
+    retry: RetrySettings = RetrySettings()
+    health: HealthSettings = HealthSettings()
+    models: ModelListSettings = ModelListSettings()
+    engine_metrics: EngineMetricsSettings = EngineMetricsSettings()
+    logging: LoggingSettings = LoggingSettings()
+    response_headers: ResponseHeaderSettings = ResponseHeaderSettings()
