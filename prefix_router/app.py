@@ -34,11 +34,12 @@ from prefix_router.proxy.probes import ProbeOptions, Prober
 from prefix_router.proxy.upstreams import Upstreams
 from prefix_router.routing.health import HealthPolicy
 from prefix_router.settings.model import Settings
+from prefix_router.tokenization import TokenizerError
 from prefix_router.upstream.pool import Timeouts
 
 logger = logging.getLogger(__name__)
 
-_CUT_SECONDS = 2.0
+_CUT_SECONDS = 0.05
 """How long connections that are being cut may take to notice."""
 
 
@@ -47,10 +48,10 @@ class Router:
 
     def __init__(self, settings: Settings) -> None:
         """Build the parts; nothing listens and nobody is asked yet. Raises TokenizerError."""
-        loop = asyncio.get_running_loop()
         self._settings = settings
-        self._clock = loop.time
-        self._started_at = loop.time()
+        # Not loop.time: uvloop counts in whole milliseconds.
+        self._clock = time.monotonic
+        self._started_at = self._clock()
         backends = backends_of(settings)
         self.totals = Totals()
         self.metrics = Metrics(self._in_flight)
@@ -67,7 +68,7 @@ class Router:
                 health.max_ejected_fraction,
             ),
             observer=observer,
-            clock=loop.time,
+            clock=self._clock,
         )
         self.metrics.set_backends([backend.name for backend in backends])
         timeouts = settings.timeouts
@@ -105,7 +106,7 @@ class Router:
                 max_attempts=settings.retry.max_attempts,
                 decision_headers=settings.response_headers.decision,
             ),
-            clock=loop.time,
+            clock=self._clock,
         )
         self._front_door = FrontDoor(
             self.handler,
@@ -142,7 +143,8 @@ class Router:
             self._data_server.close()
         await self.drained(grace_seconds)
         self._front_door.pre_shutdown()
-        await self._front_door.shutdown(_CUT_SECONDS if grace_seconds > 0 else 0)
+        await self._front_door.shutdown(_CUT_SECONDS)
+        await self.drained(_CUT_SECONDS)
         await self._prober.stop()
         self._upstreams.close()
         if self._admin is not None:
@@ -213,9 +215,12 @@ async def _serve(settings: Settings) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, signalled, number.name)
     began = time.monotonic()
-    router = Router(settings)
     try:
+        router = Router(settings)
         await router.start()
+    except TokenizerError as error:
+        print(f"prefix-router: {error}", file=sys.stderr)
+        return 2
     except OSError as error:
         print(f"prefix-router: cannot listen: {error.strerror or error}", file=sys.stderr)
         return 1

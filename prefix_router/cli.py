@@ -8,7 +8,6 @@ argument, is exit status 2 with every mistake on standard error, and nothing has
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import sys
 from dataclasses import dataclass
@@ -170,8 +169,7 @@ def _explain(arguments: argparse.Namespace) -> int:
     body = _request_body(arguments.request)
     from prefix_router.explain import run
 
-    path = arguments.path or guess_path(body)
-    return run(settings, body=body, path=path, headers=arguments.header, as_json=arguments.json)
+    return run(settings, body=body, path=arguments.path, headers=arguments.header, as_json=arguments.json)
 
 
 def _header(text: str) -> tuple[str, str]:
@@ -188,22 +186,6 @@ def _request_body(name: str) -> bytes:
         return Path(name).read_bytes()
     except OSError as error:
         raise UsageError(f"{name} cannot be read: {error.strerror}") from None
-
-
-def guess_path(body: bytes) -> str:
-    """The path that a body like this is sent to, by its telling field; chat completions when none tells."""
-    try:
-        fields = json.loads(body)
-    except (ValueError, RecursionError):
-        fields = None
-    if isinstance(fields, dict):
-        if "messages" in fields:
-            return "/v1/messages" if "system" in fields else "/v1/chat/completions"
-        if "prompt" in fields:
-            return "/v1/completions"
-        if "input" in fields:
-            return "/v1/responses"
-    return "/v1/chat/completions"
 
 
 def _simulated_vllm_arguments(parser: argparse.ArgumentParser) -> None:

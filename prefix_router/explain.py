@@ -26,14 +26,10 @@ from prefix_router.settings.model import Settings
 SHOWN_CHARACTERS = 2000
 """How much of a long hashed text the command line shows, half from each end."""
 
-_GUESSES = (
-    ("input", "/v1/responses"),
-    ("prompt", "/v1/completions"),
-    ("messages", "/v1/chat/completions"),
-)
 
-
-def run(settings: Settings, body: bytes, path: str | None, headers: list[tuple[str, str]], as_json: bool) -> int:
+def run(
+    settings: Settings, body: bytes, path: str | None, headers: list[tuple[str, str]], as_json: bool
+) -> int:
     """Explain a request on the configured fleet with nothing in flight; print it; return the exit status."""
     backends = backends_of(settings)
     ring = Ring({backend.name: backend.weight for backend in backends}, settings.routing.ring.virtual_nodes)
@@ -64,7 +60,7 @@ def explanation_document(
     """Return the explanation as plain values. `path` is guessed from the body when None."""
     fields = CIMultiDict(headers)
     fields.setdefault("Content-Type", "application/json")
-    path = path or _guess_path(body)
+    path = path or guess_path(body)
     subject = decider.read("POST", path, fields, body)
     request = decider.parse(path, fields, body)
     query = Query(key=subject.key, model=subject.model, draw=0, session=subject.session)
@@ -130,15 +126,19 @@ def _decision(decision: Decision | None) -> dict[str, str] | None:
     return {"backend": backend.name, "url": backend.url, "reason": decision.reason.value}
 
 
-def _guess_path(body: bytes) -> str:
+def guess_path(body: bytes) -> str:
+    """Return the path that a body like this is sent to, by its telling field; chat completions by default."""
     try:
         fields = msgspec.json.decode(body)
     except (msgspec.DecodeError, RecursionError):
         fields = None
     if isinstance(fields, dict):
-        for field, path in _GUESSES:
-            if field in fields:
-                return path
+        if "messages" in fields:
+            return "/v1/messages" if "system" in fields else "/v1/chat/completions"
+        if "prompt" in fields:
+            return "/v1/completions"
+        if "input" in fields:
+            return "/v1/responses"
     return "/v1/chat/completions"
 
 

@@ -52,7 +52,9 @@ def admin_application(sources: AdminSources) -> web.Application:
 
     async def explain(request: web.Request) -> web.Response:
         body = await request.read()
-        return _json(sources.explain(body, request.query.get("path"), list(request.headers.items())))
+        # curl says "form data" unless told otherwise; what is explained is a JSON body.
+        headers = [pair for pair in request.headers.items() if pair[0].lower() != "content-type"]
+        return _json(sources.explain(body, request.query.get("path"), headers))
 
     application = web.Application(client_max_size=MAX_EXPLAIN_BODY_BYTES)
     application.add_routes(

@@ -15,7 +15,7 @@ from msgspec import Raw
 
 from prefix_router.openai_api import turns
 from prefix_router.openai_api.prompt import Prompt, Reader
-from prefix_router.openai_api.raw_json import ABSENT, Head, first_item, is_present, items, lead
+from prefix_router.openai_api.raw_json import ABSENT, Head, first_item, first_lead, is_present, items, lead
 
 
 class Fields(msgspec.Struct):
@@ -185,8 +185,7 @@ def _first_prompt(value: Raw) -> Raw | None:
     for _ in range(2):
         if lead(value) != "[":
             break
-        first = first_item(value)
-        if lead(first) in "-0123456789":
+        if first_lead(value) in "-0123456789":
             return value
-        value = first
+        value = first_item(value)
     return value if lead(value) == '"' and len(value) > 2 else None

@@ -31,7 +31,10 @@ MOST_ITEMS = 64
 MOST_CANONICAL_BYTES = 256 * 1024
 """Longer values stay as the client wrote them: sorting them would hold up everybody else's requests."""
 
+_NEAR_BYTES = 64
+
 _END = Raw(b"")
+"""Stands where an array has no element."""
 
 
 def array_head(name: str, first: type, typed: int) -> type:
@@ -75,6 +78,12 @@ def first_item(array: Raw) -> Raw:
     """Return the first element of an array, `ABSENT` if it has none."""
     item = _first.decode(array).item
     return ABSENT if item is _END else item
+
+
+def first_lead(array: Raw) -> str:
+    """Return the first character of the first element of an array, or "]" or "n" if it has none."""
+    near = bytes(memoryview(array)[1:_NEAR_BYTES]).lstrip()
+    return chr(near[0]) if near else lead(first_item(array))
 
 
 def lead(value: Raw) -> str:

@@ -212,9 +212,7 @@ class Handler:
             await self._local_answers.refresh_models()
         if self._store.fleet.knows_no(subject.model):
             name = (subject.model or "")[:256]
-            self._fail(
-                exchange, downstream, ErrorCode.MODEL_NOT_FOUND, f"The model `{name}` does not exist."
-            )
+            self._fail(exchange, downstream, ErrorCode.MODEL_NOT_FOUND, f"The model `{name}` does not exist.")
             return
         query = Query(
             key=subject.key, model=subject.model, session=subject.session, draw=secrets.randbits(64)

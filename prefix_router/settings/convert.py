@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
 import msgspec
 from msgspec import NODEFAULT, Struct, structs
@@ -32,6 +32,8 @@ from prefix_router.settings.problems import Origin, Problem, did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+Readable: TypeAlias = Scalar | Sequence | Mapping
 
 _WRONG: Final = object()
 """Stands for a value that was reported."""
@@ -160,7 +162,7 @@ class _Conversion:
             return self._report(self.origins[f"{path}.url"], f"{path}.url", str(error))
         return BackendSettings(**{**values, "url": str(url), "name": values.get("name") or url.authority})
 
-    def _unexpected(self, annotation: Annotation, node: Node, path: str) -> object:
+    def _unexpected(self, annotation: Annotation, node: Readable, path: str) -> object:
         message = f"expected {expectation(annotation)}, got {_shown(node)}"
         if isinstance(node, Scalar):
             message += _hint(annotation, node)
@@ -189,7 +191,7 @@ def _all_paths() -> Iterable[str]:
     return paths
 
 
-def _shown(node: Node) -> str:
+def _shown(node: Readable) -> str:
     """What the operator wrote, short enough for one line."""
     match node:
         case Sequence(items=()):
@@ -198,8 +200,6 @@ def _shown(node: Node) -> str:
             return "a list"
         case Mapping():
             return "a mapping"
-        case Unusable():
-            return "nothing"
     text = re.sub(r"://[^/@\s]*@", "://...@", node.written)  # may hold a password
     text = text if len(text) <= 60 else f"{text[:57]}..."
     if node.value is None:

@@ -36,27 +36,12 @@ def json_schema() -> Schema:
     """Build the schema. A new object each time."""
     _, definitions = msgspec.json.schema_components([Settings], ref_template="#/$defs/{name}")
     facts = {leaf.path.replace("[]", ""): leaf.facts for leaf in leaves()}
-    sections: dict[str, Schema] = {}
-    for section, path in _sections(Settings, ""):
-        definition = definitions[section.__name__]
-        texts = descriptions_of(section)
-        definition["description"] = texts[""]
-        for name, value in definition["properties"].items():
-            place = f"{path}.{name}".removeprefix(".")
-            if place in facts:
-                definition["properties"][name] = {
-                    "description": f"{texts[name]} {facts[place]}",
-                    **_value(value, definitions),
-                }
-            else:
-                definition["properties"][name] = {"$ref": value["$ref"]}
-        if not definition["required"]:
-            del definition["required"]
-            definition["type"] = ["object", "null"]
-        del definition["title"]
-        sections[section.__name__] = definition
+    sections = {
+        section.__name__: _section(section, path, definitions, facts)
+        for section, path in _sections(Settings, "")
+    }
     root = {**sections.pop(Settings.__name__), "title": "prefix-router", "type": "object"}
-    return {"$schema": DIALECT, **root, "$defs": {**sections, "Variable": _VARIABLE}}
+    return {"$schema": DIALECT, **root, "$defs": {**sections, "Variable": {**_VARIABLE}}}
 
 
 def json_schema_text() -> str:
@@ -73,14 +58,40 @@ def _sections(section: type[Struct], path: str) -> Iterator[tuple[type[Struct], 
             yield from _sections(inner, f"{path}.{field.name}".removeprefix("."))
 
 
+def _section(
+    section: type[Struct], path: str, definitions: dict[str, Schema], facts: dict[str, str]
+) -> Schema:
+    """The schema of one section at a dotted path, from the one that msgspec makes of it."""
+    generated = definitions[section.__name__]
+    texts = descriptions_of(section)
+    properties: dict[str, Schema] = {}
+    for name, value in generated["properties"].items():
+        place = f"{path}.{name}".removeprefix(".")
+        if place in facts:
+            description = f"{texts[name]} {facts[place]}"
+            properties[name] = {"description": description, **_value(value, definitions)}
+        else:
+            properties[name] = {"$ref": value["$ref"]}
+    required = generated["required"]
+    return {
+        "description": texts[""],
+        "type": "object" if required else ["object", "null"],
+        "properties": properties,
+        "additionalProperties": generated["additionalProperties"],
+        **({"required": required} if required else {}),
+    }
+
+
 def _value(value: Schema, definitions: dict[str, Schema]) -> Schema:
     """The schema of one value, with closed sets written out and `${NAME}` as an alternative."""
     reference = value.pop("$ref", None)
     if reference is not None:
         value = {"enum": definitions[reference.rpartition("/")[2]]["enum"], **value}
-    default = {"default": msgspec.to_builtins(value.pop("default"))} if "default" in value else {}
     is_free_text = value.get("type") == "string" and "pattern" not in value
-    if is_free_text or value.get("type") == "array":
-        return {**value, **default}
+    if is_free_text:
+        return value
+    if value.get("type") == "array":
+        return {**value, "default": list(value["default"])}  # JSON knows no tuple
+    default = {"default": value.pop("default")} if "default" in value else {}
     alternatives = value["anyOf"] if value.keys() == {"anyOf"} else [value]
     return {"anyOf": [*alternatives, {"$ref": "#/$defs/Variable"}], **default}

@@ -14,6 +14,9 @@ import msgspec
 from prefix_router.simulate import prompts, tokens
 from prefix_router.simulate.errors import InvalidRequestError
 
+MOST_ANSWERS = 128
+"""How many answers one request may ask for, to each of its prompts."""
+
 
 @dataclass(frozen=True, slots=True)
 class Ask:
@@ -46,13 +49,13 @@ def decode_body(data: bytes) -> dict[str, Any]:
 def read_chat(body: dict[str, Any]) -> Ask:
     """`/v1/chat/completions`."""
     limit = _positive(body, "max_completion_tokens") or _positive(body, "max_tokens")
-    return _ask(body, (prompts.render_chat(body),), limit, _positive(body, "n") or 1)
+    return _ask(body, (prompts.render_chat(body),), limit, _answers(body))
 
 
 def read_completion(body: dict[str, Any]) -> Ask:
     """`/v1/completions`."""
     rendered = prompts.render_completion(body.get("prompt"))
-    return _ask(body, rendered, _positive(body, "max_tokens"), _positive(body, "n") or 1)
+    return _ask(body, rendered, _positive(body, "max_tokens"), _answers(body))
 
 
 def read_messages(body: dict[str, Any]) -> Ask:
@@ -125,6 +128,13 @@ def read_model(body: dict[str, Any]) -> str | None:
     if model is not None and not isinstance(model, str):
         raise InvalidRequestError("model must be text", "model")
     return model
+
+
+def _answers(body: dict[str, Any]) -> int:
+    answers = _positive(body, "n") or 1
+    if answers > MOST_ANSWERS:
+        raise InvalidRequestError(f"n must be at most {MOST_ANSWERS}, got {answers}", "n")
+    return answers
 
 
 def _positive(body: dict[str, Any], name: str) -> int | None:

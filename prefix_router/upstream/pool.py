@@ -112,9 +112,7 @@ class Pool:
             return
         self._idle.append(connection)
         if self._reaper is None:
-            self._reaper = asyncio.get_running_loop().call_later(
-                self._timeouts.keepalive_seconds, self._reap
-            )
+            self._reaper = asyncio.get_running_loop().call_later(self._timeouts.keepalive_seconds, self._reap)
 
     def _forget(self, connection: Connection) -> None:
         with suppress(ValueError):

@@ -21,7 +21,11 @@ async def test_the_clients_own_bytes_go_upstream() -> None:
             router,
             BODY,
             "/v1/chat/completions?a=%2F&b=%C3%A9",
-            headers=[("Content-Type", "application/json"), ("Authorization", "Bearer \xe9"), ("X-Custom", "1")],
+            headers=[
+                ("Content-Type", "application/json"),
+                ("Authorization", "Bearer \xe9"),
+                ("X-Custom", "1"),
+            ],
         )
         (request,) = backend.work
     assert answer.status == 200
@@ -43,8 +47,17 @@ async def test_any_method_and_path_pass(method: str) -> None:
 
 
 async def test_the_response_comes_back_as_it_was() -> None:
-    headers = [("Date", "then"), ("Server", "uvicorn"), ("Set-Cookie", "a=1"), ("Set-Cookie", "b=2"), ("X-E", "\xe9")]
-    async with ScriptedBackend(answering(b'{"b":  1}', 207, *headers)) as backend, running_router(backend.url) as router:
+    headers = [
+        ("Date", "then"),
+        ("Server", "uvicorn"),
+        ("Set-Cookie", "a=1"),
+        ("Set-Cookie", "b=2"),
+        ("X-E", "\xe9"),
+    ]
+    async with (
+        ScriptedBackend(answering(b'{"b":  1}', 207, *headers)) as backend,
+        running_router(backend.url) as router,
+    ):
         answer = await ask(router, chat())
     assert (answer.status, answer.body) == (207, b'{"b":  1}')
     assert answer.header_values("date") == ["then"]
@@ -121,7 +134,11 @@ async def test_an_answer_that_is_not_a_stream_keeps_its_type_for_a_streaming_req
     script = answering(b'{"error":{}}', 400)
     async with ScriptedBackend(script) as backend, running_router(backend.url) as router:
         answer = await ask(router, chat(stream=True))
-    assert (answer.status, answer.header("content-type"), answer.body) == (400, "application/json", b'{"error":{}}')
+    assert (answer.status, answer.header("content-type"), answer.body) == (
+        400,
+        "application/json",
+        b'{"error":{}}',
+    )
 
 
 async def test_a_body_that_ends_by_closing_becomes_chunked() -> None:

@@ -17,7 +17,9 @@ def naming(name: str, models: list[str] | None = None) -> ScriptedBackend:
     async def script(conversation: Conversation) -> None:
         while (request := await conversation.request()) is not None:
             if request.target == "/v1/models" and models is not None:
-                data = [{"id": model, "object": "model", "max_model_len": 10, "root": name} for model in models]
+                data = [
+                    {"id": model, "object": "model", "max_model_len": 10, "root": name} for model in models
+                ]
                 await conversation.respond(200, json.dumps({"object": "list", "data": data}).encode())
             elif request.target == "/v1/models":
                 await conversation.respond(404, b"{}")
@@ -37,7 +39,9 @@ async def test_requests_that_share_a_beginning_reach_one_backend() -> None:
             answers = [await ask(router, chat(text + ending)) for ending in ("one", "two", "three")]
             assert len({answer.body for answer in answers}) == 1
             assert {answer.header("x-prefix-router-reason") for answer in answers} == {"affinity"}
-            assert {answer.header("x-prefix-router-backend") for answer in answers} == {answers[0].body.decode()}
+            assert {answer.header("x-prefix-router-backend") for answer in answers} == {
+                answers[0].body.decode()
+            }
             homes.add(answers[0].body)
         assert len(homes) > 1
 
@@ -68,7 +72,10 @@ async def test_past_the_threshold_a_request_overflows_to_the_idle_backend() -> N
             assert counts == [1, 4]
             release.set()
             answers = await asyncio.gather(*tasks)
-    assert Counter(answer.header("x-prefix-router-reason") for answer in answers) == {"affinity": 4, "overflow": 1}
+    assert Counter(answer.header("x-prefix-router-reason") for answer in answers) == {
+        "affinity": 4,
+        "overflow": 1,
+    }
 
 
 async def test_a_model_is_asked_only_where_it_is_served() -> None:

@@ -353,10 +353,21 @@ async def test_an_endless_header_is_431_and_close() -> None:
     ids=lambda body: repr(body[:24]),
 )
 @pytest.mark.parametrize(
-    "path", ["/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/messages", "/v1/embeddings", "/tokenize"]
+    "path",
+    [
+        "/v1/chat/completions",
+        "/v1/completions",
+        "/v1/responses",
+        "/v1/messages",
+        "/v1/embeddings",
+        "/tokenize",
+    ],
 )
 async def test_odd_bodies_go_through_untouched(body: bytes, path: str) -> None:
-    async with ScriptedBackend(answering(b"vllm says no", 400)) as backend, running_router(backend.url) as router:
+    async with (
+        ScriptedBackend(answering(b"vllm says no", 400)) as backend,
+        running_router(backend.url) as router,
+    ):
         answer = await ask(router, body, path)
         (request,) = backend.work
     assert (answer.status, answer.body) == (400, b"vllm says no")
@@ -376,7 +387,11 @@ async def test_a_client_that_stops_sending_its_body_is_told_so() -> None:
 
 async def test_protocol_upgrades_are_refused_not_hung() -> None:
     async with ScriptedBackend(answering()) as backend, running_router(backend.url) as router:
-        upgrade = [("Connection", "Upgrade"), ("Upgrade", "websocket"), ("Sec-WebSocket-Key", "x" * 22 + "==")]
+        upgrade = [
+            ("Connection", "Upgrade"),
+            ("Upgrade", "websocket"),
+            ("Sec-WebSocket-Key", "x" * 22 + "=="),
+        ]
         answer = await ask(router, b"", "/v1/realtime", method="GET", headers=upgrade)
     assert answer.status == 501
     assert error_code(answer) == "not_implemented"
@@ -384,7 +399,9 @@ async def test_protocol_upgrades_are_refused_not_hung() -> None:
 
 async def test_errors_on_the_messages_api_have_its_shape() -> None:
     async with ScriptedBackend(on_post(close)) as backend, running_router(backend.url) as router:
-        answer = await ask(router, {"model": "m", "messages": [{"role": "user", "content": "x"}]}, "/v1/messages")
+        answer = await ask(
+            router, {"model": "m", "messages": [{"role": "user", "content": "x"}]}, "/v1/messages"
+        )
     assert answer.status == 502
     assert answer.json()["type"] == "error"
     assert set(answer.json()["error"]) == {"type", "message"}

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 HEALTHY_WITHIN_SECONDS = 25.0
 STOPS_WITHIN_SECONDS = 10.0
-POLL_SECONDS = 0.1
+POLL_SECONDS = 0.2
 
 
 class ComposeProcesses:
@@ -73,22 +73,21 @@ class ComposeProcesses:
         check = subprocess.run(_found(command), env=_environment(service), capture_output=True, check=False)
         return check.returncode == 0
 
-    def stop(self, name: str) -> int:
-        """Ask one service to end, as Compose does, and return its exit status."""
-        process = self._running.pop(name)
-        process.terminate()
-        try:
-            return process.wait(STOPS_WITHIN_SECONDS)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-            raise AssertionError(f"{name} ignored SIGTERM:\n{self.log(name)}") from None
+    def stop_all(self) -> dict[str, int]:
+        """Ask everything to end, as Compose does, the last started first, and return the exit statuses.
 
-    def stop_all(self) -> None:
-        """Stop everything that still runs, the last started first, whatever happens."""
-        with ExitStack() as stack:
-            for name in self._running:
-                stack.callback(self.stop, name)
+        A process that ignores SIGTERM is killed, and its status says so.
+        """
+        statuses: dict[str, int] = {}
+        while self._running:
+            name, process = self._running.popitem()
+            process.terminate()
+            try:
+                statuses[name] = process.wait(STOPS_WITHIN_SECONDS)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                statuses[name] = process.wait()
+        return statuses
 
     def log(self, name: str) -> str:
         """Return the end of what the service wrote."""

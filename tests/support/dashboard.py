@@ -17,15 +17,24 @@ _FILLED_IN = {"$__rate_interval": "1m", "$router": ".*"}
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """One PromQL expression of one panel."""
+    """One PromQL expression of one panel, and how its series are named."""
 
     panel: str
     expression: str
+    legend: str
 
     @property
     def metrics(self) -> set[str]:
-        """The names of the router's metrics in it."""
-        return set(re.findall(r"\bprefix_router_\w+", self.expression))
+        """The names of the metrics in it."""
+        return set(re.findall(r"\b\w+(?=\{)", self.expression))
+
+    @property
+    def labels(self) -> set[str]:
+        """The labels it selects, groups and names by."""
+        selected = re.findall(r"(\w+)(?:=~|!=|=)\"", self.expression)
+        grouped = re.findall(r"\bby \(([^)]*)\)", self.expression)
+        named = re.findall(r"\{\{(\w+)\}\}", self.legend)
+        return {*selected, *named, *(label for group in grouped for label in group.split(", ") if label)}
 
     @property
     def executable(self) -> str:
@@ -45,9 +54,10 @@ def load() -> dict[str, Any]:
 
 
 def queries() -> list[Query]:
-    """Every query of every panel, in the order of the page."""
-    return [
-        Query(panel["title"], target["expr"])
-        for panel in load()["panels"]
-        for target in panel.get("targets", ())
+    """Every query of every panel, in the order of the page, and those of the annotations."""
+    document = load()
+    targets = [
+        (panel["title"], target) for panel in document["panels"] for target in panel.get("targets", ())
     ]
+    targets += [(annotation["name"], annotation) for annotation in document["annotations"]["list"]]
+    return [Query(title, target["expr"], target.get("legendFormat", "")) for title, target in targets]

@@ -43,7 +43,9 @@ def test_end_to_end_headers_pass_in_order_and_spelling() -> None:
 
 @pytest.mark.parametrize("name", sorted(HOP_BY_HOP))
 def test_hop_by_hop_headers_end_here(name: bytes) -> None:
-    assert not any(line.lower().startswith(name + b":") for line in head([(name.title(), b"x")], body_length=2))
+    assert not any(
+        line.lower().startswith(name + b":") for line in head([(name.title(), b"x")], body_length=2)
+    )
     assert response_headers([(name.title(), b"x")]) == []
 
 
@@ -130,7 +132,14 @@ def test_the_target_becomes_path_and_query(target: bytes, origin: bytes) -> None
 
 @pytest.mark.parametrize(
     ("value", "valid"),
-    [(b"abc-1", True), (b"x" * 128, True), (b"", False), (b"x" * 129, False), (b"a b", False), (b"\xc3\xa4", False)],
+    [
+        (b"abc-1", True),
+        (b"x" * 128, True),
+        (b"", False),
+        (b"x" * 129, False),
+        (b"a b", False),
+        (b"\xc3\xa4", False),
+    ],
 )
 def test_request_ids_are_short_visible_ascii(value: bytes, valid: bool) -> None:
     assert is_valid_request_id(value) is valid

@@ -59,7 +59,9 @@ def after(*events: HealthEvent | float, start: Health | None = None) -> Health:
         ([OK, BAD, BAD, BAD, GONE], DOWN),
         ([OK, BAD, BAD, BAD, 5.0, OK, OK, OK], HEALTHY),
     ],
-    ids=lambda value: "-".join(getattr(item, "value", str(item)) for item in value) if isinstance(value, list) else "",
+    ids=lambda value: (
+        "-".join(getattr(item, "value", str(item)) for item in value) if isinstance(value, list) else ""
+    ),
 )
 def test_the_table(events: list[HealthEvent | float], state: BackendState) -> None:
     assert after(*events).state is state

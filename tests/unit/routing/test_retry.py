@@ -44,7 +44,11 @@ def test_nothing_is_sent_to_more_backends_than_allowed(
 def test_nothing_is_sent_again_after_the_first_byte(attempt: int, replayable: bool, repeatable: bool) -> None:
     assert (
         verdict(
-            Failure.BROKEN_STREAM, attempt=attempt, max_attempts=10, replayable=replayable, repeatable=repeatable
+            Failure.BROKEN_STREAM,
+            attempt=attempt,
+            max_attempts=10,
+            replayable=replayable,
+            repeatable=repeatable,
         )
         is STOP
     )

