@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from prefix_router.routing.fleet import Member
 
 HOT_FACTOR = 2
-"""A backend is hot when it carries this many times what the others carry."""
+"""How many times the mean of the others a backend carries before it counts as hot."""
 
 
 def load(member: Member) -> float:
@@ -53,21 +53,17 @@ def least_loaded(members: Iterable[Member]) -> list[Member]:
 def clearly_less_loaded(candidate: Member, hot: Member, others: Sequence[Member]) -> bool:
     """Whether a request should leave `hot` for `candidate`, the least loaded of the `others`.
 
-    Two conditions, both per share of weight:
+    It should when `hot` carries, per share of weight, at least `HOT_FACTOR` times the mean of the others and
+    one whole request of the candidate more. The mean is what tells a hot backend from a random count: it is
+    steady, and steadier the larger the fleet, where the minimum of many counts only gets lower. The candidate
+    is never above the mean, so it cannot end up busier than `hot` is now.
 
-    1. `hot` carries at least `HOT_FACTOR` times the mean of the others. The mean of many counts is steady
-       where their minimum is not, so this holds back noise in a fleet of any size.
-    2. `hot` carries at least `HOT_FACTOR` times the candidate's load and one whole request more. It matters
-       in small fleets, where the mean is as noisy as the candidate, and keeps the order from turning round.
-
-    `others` are the members that could take the request, without `hot`; O(others).
+    `others` are the members that could take the request, without `hot`. O(others), whole numbers only.
     """
-    hot_count, hot_weight = hot.in_flight.count, hot.backend.weight
     count = weight = 0
     for other in others:
         count += other.in_flight.count
         weight += other.backend.weight
-    if hot_count * weight < HOT_FACTOR * count * hot_weight:
-        return False
-    wanted_count = HOT_FACTOR * candidate.in_flight.count + 1
-    return hot_count * candidate.backend.weight >= wanted_count * hot_weight
+    share = candidate.backend.weight
+    # hot count ÷ hot weight ≥ HOT_FACTOR × count ÷ weight + 1 ÷ share, without the divisions.
+    return hot.in_flight.count * weight * share >= (HOT_FACTOR * count * share + weight) * hot.backend.weight

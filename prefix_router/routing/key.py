@@ -183,8 +183,6 @@ def _cover_turns(
 ) -> tuple[int, KeyEnd]:
     length = meter(rule, encoder, sink)
     for role, parts in prompt.turns():
-        if length.left == 0:
-            break
         sink.mark(_TURN, role)
         for kind, text, counted in parts:
             if length.left == 0:
@@ -194,9 +192,12 @@ def _cover_turns(
                 length.take(text)
             else:
                 sink.whole(text)
-        if role == "user" and rule.anchor is PrefixAnchor.FIRST_USER_TURN and length.left > 0:
+        # Decided before the next turn is asked for: one that is not covered is not decoded either.
+        if length.left == 0:
+            return length.used(), KeyEnd.LENGTH
+        if role == "user" and rule.anchor is PrefixAnchor.FIRST_USER_TURN:
             return length.used(), KeyEnd.ANCHOR
-    return length.used(), KeyEnd.PROMPT if length.left else KeyEnd.LENGTH
+    return length.used(), KeyEnd.PROMPT
 
 
 class _Hasher:

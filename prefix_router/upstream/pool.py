@@ -9,11 +9,12 @@ router bounds requests, and a queue for sockets would only hide the backend's lo
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from dataclasses import dataclass
-from ssl import SSLContext
+from ssl import SSLContext, SSLError
 
 from prefix_router.upstream.connection import Connection, Response
 from prefix_router.upstream.errors import ErrorKind, UpstreamError
@@ -99,7 +100,7 @@ class Pool:
         except TimeoutError as error:
             raise UpstreamError(ErrorKind.CONNECT_TIMEOUT, f"{where}: none within {seconds:g} s") from error
         except OSError as error:  # ssl.SSLError and socket.gaierror are OSErrors too
-            raise UpstreamError(ErrorKind.UNREACHABLE, f"{where}: {error.strerror or error}") from error
+            raise UpstreamError(ErrorKind.UNREACHABLE, f"{where}: {_cause(error)}") from error
         sock = transport.get_extra_info("socket")
         with suppress(OSError, AttributeError):
             # A backend whose host vanished during a long prefill is noticed by the kernel.
@@ -128,3 +129,10 @@ class Pool:
         if self._idle:
             when = self._idle[0].idle_since + self._timeouts.keepalive_seconds
             self._reaper = loop.call_at(when, self._reap)
+
+
+def _cause(error: OSError) -> str:
+    """The system's own words: event loops put addresses and tuples into theirs."""
+    if error.errno is None or isinstance(error, socket.gaierror | SSLError):
+        return str(error)
+    return os.strerror(error.errno)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
     from pathlib import Path
 
-HEALTHY_WITHIN_SECONDS = 25.0
+HEALTHY_WITHIN_SECONDS = 40.0
 STOPS_WITHIN_SECONDS = 10.0
 POLL_SECONDS = 0.2
 

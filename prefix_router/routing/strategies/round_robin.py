@@ -32,6 +32,11 @@ class RoundRobin:
     def __init__(self) -> None:
         self._travelled: dict[BackendName, int] = {}
 
+    @property
+    def remembered_count(self) -> int:
+        """For how many backends there is state."""
+        return len(self._travelled)
+
     def choose(self, query: Query, fleet: Fleet) -> Decision | None:
         """The routable backend that is furthest behind its turns; None when nobody is routable."""
         members = fleet.routable(query.model, query.failed | query.refused)
@@ -40,8 +45,8 @@ class RoundRobin:
         travelled = self._travelled
         rear = max(travelled.get(member.name, 0) for member in members) - _LAP
         chosen = min(members, key=lambda member: max(rear, travelled.get(member.name, rear)))
-        behind = max(rear, travelled.get(chosen.name, rear))
-        travelled[chosen.name] = behind + max(1, _LAP // chosen.backend.weight)
+        place = max(rear, travelled.get(chosen.name, rear))
+        travelled[chosen.name] = place + _LAP // chosen.backend.weight
         if len(travelled) > len(fleet.members):
             self._travelled = {name: far for name, far in travelled.items() if name in fleet.by_name}
         return Decision(chosen, Reason.ROUND_ROBIN)

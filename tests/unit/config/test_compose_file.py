@@ -6,12 +6,20 @@ import re
 import subprocess
 import sys
 from pathlib import PurePosixPath
+from typing import TYPE_CHECKING
 
 import pytest
 import yaml
 
+from prefix_router.settings.load import load
+from prefix_router.settings.model import LogLevel, StrategyName
 from tests.support.compose import COMPOSE_FILE, DOCKERFILE, Service, is_ours, load_services
 from tests.support.tools import ROOT
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from prefix_router.settings.model import Settings
 
 SERVICES = load_services()
 REAL_ENGINES = [service for service in SERVICES.values() if "/vllm-openai" in service.image]
@@ -23,12 +31,14 @@ def seconds(text: str) -> int:
     return int(value) * {"s": 1, "m": 60}[unit]
 
 
-def router_config(service: Service) -> dict[str, object]:
-    [mount] = service.mounts
+def router_file(router: Service) -> Path:
+    [mount] = router.mounts
     assert mount.source is not None
-    text = re.sub(r"\$\{\w+:-([^}]*)\}", r"\1", mount.source.read_text(encoding="utf-8"))
-    config: dict[str, object] = yaml.safe_load(text)
-    return config
+    return mount.source
+
+
+def router_settings(router: Service) -> Settings:
+    return load(router_file(router), environ=router.environment)
 
 
 def test_the_file_conforms_to_the_compose_specification() -> None:
@@ -160,30 +170,38 @@ def test_a_router_reads_the_file_that_is_mounted_for_it(router: Service) -> None
 
 
 @each_router
-def test_a_router_listens_where_it_is_published_and_its_backends_are_what_it_waits_for(
-    router: Service,
-) -> None:
-    config = router_config(router)
-    assert config["listen"] == {"host": "0.0.0.0", "port": router.published[0].inside}
-    assert config["admin"] == {"host": "0.0.0.0", "port": router.published[1].inside}
-    backends = {name: f"http://{name}:{SERVICES[name].listens_on[0]}" for name in router.depends_on}
-    assert config["backends"] == [{"name": name, "url": url} for name, url in backends.items()]
+def test_a_router_listens_where_it_is_published_and_routes_to_what_it_waits_for(router: Service) -> None:
+    settings = router_settings(router)
+    assert (settings.listen.host, settings.listen.port) == ("0.0.0.0", router.published[0].inside)
+    assert (settings.admin.host, settings.admin.port) == ("0.0.0.0", router.published[1].inside)
+    backends = {backend.name: backend.url for backend in settings.backends}
+    assert backends == {name: f"http://{name}:{SERVICES[name].listens_on[0]}" for name in router.depends_on}
 
 
 @each_router
 def test_every_variable_of_a_router_file_is_passed_into_its_container(router: Service) -> None:
-    [mount] = router.mounts
-    assert mount.source is not None
-    used = dict(re.findall(r"\$\{(\w+):-([^}]*)\}", mount.source.read_text(encoding="utf-8")))
+    used = dict(re.findall(r"\$\{(\w+):-([^}]*)\}", router_file(router).read_text(encoding="utf-8")))
     assert used == router.environment
 
 
 @each_router
-def test_a_stopping_router_gets_more_time_than_it_gives_its_streams(router: Service) -> None:
-    from prefix_router.settings.model import TimeoutSettings
+def test_the_variables_change_what_they_are_named_after(router: Service) -> None:
+    chosen = {
+        "PREFIX_ROUTER_STRATEGY": "random",
+        "PREFIX_ROUTER_CONCURRENCY_THRESHOLD": "7",
+        "PREFIX_ROUTER_LOG_LEVEL": "debug",
+    }
+    assert chosen.keys() == router.environment.keys()
+    settings = load(router_file(router), environ=chosen)
+    assert settings.routing.strategy is StrategyName.RANDOM
+    assert settings.routing.concurrency_threshold == 7
+    assert settings.logging.level is LogLevel.DEBUG
 
-    assert seconds(router.definition["stop_grace_period"]) > TimeoutSettings().shutdown_grace_seconds
-    assert "timeouts" not in router_config(router)
+
+@each_router
+def test_a_stopping_router_gets_more_time_than_it_gives_its_streams(router: Service) -> None:
+    grace_seconds = router_settings(router).timeouts.shutdown_grace_seconds
+    assert seconds(router.definition["stop_grace_period"]) > grace_seconds
 
 
 def test_the_real_engines_report_cached_tokens_and_listen_for_other_containers() -> None:

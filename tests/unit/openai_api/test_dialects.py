@@ -24,7 +24,9 @@ def read(reader: Reader, **fields: Any) -> Prompt | None:
 def said(reader: Reader, **fields: Any) -> list[tuple[str, list[str]]] | None:
     """Return the roles and texts of a body's prompt."""
     prompt = read(reader, **fields)
-    return prompt and [(role, [part.text for part in parts]) for role, parts in prompt.turns()]
+    if prompt is None:
+        return None
+    return [(role, [part.text for part in parts]) for role, parts in prompt.turns()]
 
 
 def preamble(reader: Reader, **fields: Any) -> dict[str, Any]:

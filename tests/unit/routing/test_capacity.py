@@ -36,21 +36,16 @@ def test_idle_fleet_is_clearly_less_loaded_than_a_backend_with_one_request() -> 
     assert clear(1, [0, 0, 0])
 
 
-def test_hot_backend_carries_at_least_twice_the_mean_of_the_others() -> None:
-    assert clear(20, [11, 10, 9])
-    assert clear(20, [15, 10, 5])
-    assert not clear(19, [11, 10, 9])
+def test_hot_backend_carries_twice_the_mean_of_the_others_and_one_request_more() -> None:
+    assert clear(21, [10, 10, 10])
+    assert clear(21, [20, 10, 0])
+    assert not clear(20, [10, 10, 10])
+    assert clear(3, [1])
+    assert not clear(2, [1])
 
 
 def test_one_idle_backend_in_a_busy_fleet_is_no_reason_to_leave() -> None:
     assert not clear(10, [9, 9, 9, 9, 9, 0])
-
-
-def test_candidate_carries_at_most_half_and_a_whole_request_less() -> None:
-    assert clear(3, [1])
-    assert not clear(2, [1])
-    assert clear(21, [10])
-    assert not clear(20, [10])
 
 
 def test_moving_the_request_never_makes_the_candidate_the_busier_one() -> None:
@@ -67,7 +62,9 @@ def test_moving_the_request_never_makes_the_candidate_the_busier_one() -> None:
 
 
 def test_comparison_is_per_share_of_weight() -> None:
-    hot, small, large = member("hot", 8, weight=2), member("small", 2), member("large", 8, weight=4)
-    assert not clearly_less_loaded(large, hot, [small, large])
-    large.in_flight.count = 6
+    # 9 ÷ 2 shares is at least twice 10 ÷ 5 shares and the quarter that one request is to the large one.
+    hot, small, large = member("hot", 9, weight=2), member("small", 3), member("large", 7, weight=4)
     assert clearly_less_loaded(large, hot, [small, large])
+    assert not clearly_less_loaded(small, hot, [small, large])
+    hot.in_flight.count = 8
+    assert not clearly_less_loaded(large, hot, [small, large])

@@ -7,6 +7,7 @@ import pytest
 import yaml
 from msgspec import NODEFAULT, Struct, convert, structs
 
+from prefix_router.routing import ring
 from prefix_router.settings.fields import Field, descriptions_of, item_of, leaves, section_of
 from prefix_router.settings.load import load
 from prefix_router.settings.model import BackendSettings, Settings
@@ -94,3 +95,7 @@ def test_the_reference_file_documents_every_section(section: type[Struct], comme
 def test_an_upstream_connection_is_given_up_before_vllm_closes_it() -> None:
     vllm_keepalive_seconds = 5
     assert Settings().timeouts.upstream_keepalive_seconds < vllm_keepalive_seconds
+
+
+def test_the_default_ring_is_the_one_that_was_measured() -> None:
+    assert Settings().routing.ring.virtual_nodes == ring.DEFAULT_VIRTUAL_NODES

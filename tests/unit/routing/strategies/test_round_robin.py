@@ -41,11 +41,6 @@ def test_turns_of_a_heavy_backend_are_not_one_burst() -> None:
     assert turns(RoundRobin(), fleet, 6) == "ababab"
 
 
-def test_weight_beyond_the_resolution_of_a_turn_still_moves_on() -> None:
-    fleet = fleet_of([member("a", weight=10_000_000), member("b", weight=10_000_000)])
-    assert Counter(turns(RoundRobin(), fleet, 100)) == {"a": 50, "b": 50}
-
-
 def test_successor_of_a_backend_that_is_out_does_not_get_its_turns() -> None:
     healthy = [member(name) for name in "abcd"]
     fleet = fleet_of([member("a", state=BackendState.DOWN), *healthy[1:]])
@@ -110,4 +105,4 @@ def test_backends_that_left_are_forgotten() -> None:
         fleet = fleet_of((member(f"{generation}-{name}") for name in numbered(3)), virtual_nodes=1)
         for _ in range(6):
             strategy.choose(query(), fleet)
-        assert strategy.remembered_count <= 3
+        assert strategy.remembered_count == 3

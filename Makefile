@@ -1,0 +1,50 @@
+# make setup | check | test | test-vllm | demo | bench-streams
+# Everything lands in .venv (and .venv-vllm, .tools); nothing is installed elsewhere.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+SOURCES := prefix_router tests benchmarks scripts
+
+.PHONY: setup check format test test-vllm coverage demo bench-streams clean
+
+setup: $(VENV)/.installed
+
+$(VENV)/.installed: pyproject.toml constraints.txt
+	$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "prefix_router needs Python 3.11 or newer")'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	touch $@
+
+check: setup
+	$(BIN)/ruff format --check $(SOURCES)
+	$(BIN)/ruff check $(SOURCES)
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: setup
+	$(BIN)/ruff format $(SOURCES)
+	$(BIN)/ruff check --fix $(SOURCES)
+
+test: setup
+	scripts/install_tools.sh
+	$(BIN)/python -m pytest -m 'not vllm'
+
+test-vllm: setup
+	scripts/setup_vllm.sh .venv-vllm
+	$(BIN)/python -m pytest -m vllm tests/vllm -s
+
+coverage: setup
+	$(BIN)/coverage erase
+	$(BIN)/coverage run -m pytest -q -m 'not vllm'
+	$(BIN)/coverage combine -q
+	$(BIN)/coverage report --show-missing --skip-covered
+
+demo: setup
+	$(BIN)/prefix-router demo
+
+bench-streams: setup
+	$(BIN)/python benchmarks/streams.py --output benchmarks/results/streams.json
+
+clean:
+	rm -rf build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage*

@@ -1,0 +1,100 @@
+"""`prefix-router demo`: start a fleet, drive it under one strategy after the other, say what came of it.
+
+Replicas and router are processes, as in production, and talk HTTP; only the GPU is simulated. Every exit
+stops all of them: the end, an error, Ctrl-C, SIGTERM, a closed terminal.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import signal
+import sys
+from dataclasses import replace
+from itertools import count
+
+import aiohttp
+
+from prefix_router.demo import report
+from prefix_router.demo.arguments import STRATEGIES, DemoPlan, read_arguments
+from prefix_router.demo.measure import EncodedArrival, Measurement, ask, encode, measure
+from prefix_router.demo.processes import DemoError, RunningRouter, router, stand_ins
+
+_STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_BACKGROUND_SECONDS = 1.0
+_BACKGROUND_DOCUMENTS = 10
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run the demo; return the exit status: 0, 1 when something does not work, 130 when interrupted."""
+    plan = read_arguments(arguments)
+    try:
+        asyncio.run(_until_stopped(plan))
+    except* DemoError as errors:
+        print(f"prefix-router demo: {_first(errors)}", file=sys.stderr)
+        return 1
+    except* (asyncio.CancelledError, KeyboardInterrupt):
+        return 130
+    return 0
+
+
+async def _until_stopped(plan: DemoPlan) -> None:
+    """Run, and take each stop signal as the wish to end in order."""
+    loop = asyncio.get_running_loop()
+    demo = asyncio.current_task()
+    assert demo is not None
+    for number in _STOP_SIGNALS:
+        loop.add_signal_handler(number, demo.cancel)
+    async with aiohttp.ClientSession(
+        connector=aiohttp.TCPConnector(limit=0),
+        cookie_jar=aiohttp.DummyCookieJar(),
+        timeout=aiohttp.ClientTimeout(total=None),
+    ) as session:
+        await _run(plan, session)
+
+
+async def _run(plan: DemoPlan, session: aiohttp.ClientSession) -> None:
+    results: dict[str, Measurement] = {}
+    _say(f"starting {plan.replicas} stand-in replicas")
+    async with stand_ins(plan) as replicas:
+        arrivals = encode(list(plan.workload.arrivals()), plan.time_scale)
+        for strategy in STRATEGIES:
+            async with router(plan, strategy, replicas, session) as running:
+                seconds = arrivals[-1].seconds
+                _say(f"{strategy}: {len(arrivals)} requests in about {seconds:.0f} s")
+                results[strategy] = await measure(session, running.url, replicas, arrivals, plan.time_scale)
+                if strategy == STRATEGIES[-1]:
+                    _print_results(plan, results)
+                    if not plan.once:
+                        await _stay_up(plan, session, running)
+
+
+def _print_results(plan: DemoPlan, results: dict[str, Measurement]) -> None:
+    if plan.as_json:
+        print(json.dumps(report.as_json(plan, results), indent=2), flush=True)
+    else:
+        print(f"\n{report.as_table(plan, results)}", flush=True)
+
+
+async def _stay_up(plan: DemoPlan, session: aiohttp.ClientSession, running: RunningRouter) -> None:
+    """Send a request now and then until somebody stops the demo."""
+    print(report.invitation(running), file=sys.stderr if plan.as_json else sys.stdout, flush=True)
+    for seed in count(plan.workload.seed + 1):
+        workload = replace(plan.workload, prefixes=_BACKGROUND_DOCUMENTS, seed=seed)
+        arrivals: list[EncodedArrival] = encode(list(workload.arrivals()), plan.time_scale)
+        for arrival in arrivals:
+            if not running.process.running:
+                raise running.process.error("ended")
+            await ask(session, running.url, arrival.body)
+            await asyncio.sleep(_BACKGROUND_SECONDS)
+
+
+def _first(errors: BaseExceptionGroup[DemoError]) -> BaseException:
+    """One of possibly many failures: they mostly have the same cause."""
+    error = errors.exceptions[0]
+    return _first(error) if isinstance(error, BaseExceptionGroup) else error
+
+
+def _say(what: str) -> None:
+    print(f"prefix-router demo: {what}", file=sys.stderr, flush=True)

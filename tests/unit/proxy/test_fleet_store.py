@@ -1,0 +1,146 @@
+from __future__ import annotations
+
+from prefix_router.observe.events import BackendChanged
+from prefix_router.proxy.fleet_store import FleetStore, ServedModel
+from prefix_router.proxy.lease import Lease
+from prefix_router.routing.fleet import Backend, BackendName, BackendState
+from prefix_router.routing.health import HealthEvent, HealthPolicy
+from tests.support.events import Recorder
+
+A, B, C = (Backend(BackendName(name), f"http://{name}:1") for name in "abc")
+
+
+def store_of(*backends: Backend, observer: Recorder | None = None) -> FleetStore:
+    return FleetStore(
+        backends,
+        virtual_nodes=8,
+        policy=HealthPolicy(probe_failures=1, request_failures=1, max_ejected_fraction=0.5),
+        observer=observer or Recorder(),
+        clock=lambda: 1.0,
+    )
+
+
+def states(store: FleetStore) -> list[BackendState]:
+    return [member.state for member in store.fleet.members]
+
+
+def test_evidence_makes_a_new_snapshot_and_leaves_the_old_one_alone() -> None:
+    store = store_of(A, B)
+    before = store.fleet
+    store.report(A, HealthEvent.UNREACHABLE)
+    assert states(store) == [BackendState.DOWN, BackendState.STARTING]
+    assert before.members[0].state is BackendState.STARTING
+    assert store.fleet.ring is before.ring
+
+
+def test_evidence_that_changes_no_state_makes_no_snapshot() -> None:
+    store = store_of(A)
+    store.report(A, HealthEvent.PROBE_OK)
+    before = store.fleet
+    store.report(A, HealthEvent.PROBE_OK)
+    store.report(A, HealthEvent.REQUEST_OK)
+    assert store.fleet is before
+
+
+def test_each_change_of_state_is_told_once_with_its_cause() -> None:
+    observer = Recorder()
+    store = store_of(A, observer=observer)
+    store.report(A, HealthEvent.PROBE_OK, "probe")
+    store.report(A, HealthEvent.PROBE_OK, "probe")
+    store.report(A, HealthEvent.UNREACHABLE, "refused")
+    assert observer.changed == [
+        BackendChanged(A.name, BackendState.STARTING, BackendState.HEALTHY, "probe"),
+        BackendChanged(A.name, BackendState.HEALTHY, BackendState.DOWN, "refused"),
+    ]
+
+
+def test_only_so_many_backends_are_ejected_and_the_next_one_follows_when_there_is_room() -> None:
+    store = store_of(A, B, C)
+    store.report(A, HealthEvent.REQUEST_BAD)
+    store.report(B, HealthEvent.REQUEST_BAD)
+    assert states(store) == [BackendState.EJECTED, BackendState.STARTING, BackendState.STARTING]
+    store.report(A, HealthEvent.REQUEST_OK)
+    store.report(B, HealthEvent.REQUEST_BAD)
+    assert states(store) == [BackendState.HALF_OPEN, BackendState.EJECTED, BackendState.STARTING]
+
+
+def test_unreachable_backends_are_taken_out_however_few_are_left() -> None:
+    store = store_of(A, B)
+    store.report(A, HealthEvent.UNREACHABLE)
+    store.report(B, HealthEvent.UNREACHABLE)
+    assert states(store) == [BackendState.DOWN, BackendState.DOWN]
+
+
+def test_a_half_open_backend_that_fails_is_out_again_whatever_the_others_are() -> None:
+    store = store_of(A, B)
+    store.report(A, HealthEvent.UNREACHABLE)
+    store.report(A, HealthEvent.PROBE_OK)
+    store.report(B, HealthEvent.UNREACHABLE)
+    store.report(A, HealthEvent.REQUEST_BAD)
+    assert states(store) == [BackendState.EJECTED, BackendState.DOWN]
+
+
+def test_a_backend_that_stays_keeps_all_that_is_known_of_it() -> None:
+    store = store_of(A, B)
+    store.report(A, HealthEvent.PROBE_OK)
+    store.set_models(A, (ServedModel("m", b"{}"),))
+    lease = Lease(store.fleet.by_name[A.name].in_flight)
+    store.replace_backends([C, Backend(A.name, A.url, weight=3)])
+    member = store.fleet.by_name[A.name]
+    assert [other.name for other in store.fleet.members] == ["c", "a"]
+    assert (member.state, member.in_flight.count, member.models) == (BackendState.HEALTHY, 1, frozenset({"m"}))
+    assert store.fleet.ring.weights == {"c": 1, "a": 3}
+    lease.release()
+    assert member.in_flight.count == 0
+
+
+def test_a_backend_that_comes_back_under_its_name_never_gets_an_old_lease_back() -> None:
+    store = store_of(A)
+    lease = Lease(store.fleet.members[0].in_flight)
+    store.replace_backends([])
+    store.replace_backends([Backend(A.name, "http://other:1")])
+    lease.release()
+    assert store.fleet.members[0].in_flight.count == 0
+
+
+def test_evidence_about_who_has_left_is_dropped() -> None:
+    store = store_of(A)
+    store.replace_backends([Backend(A.name, "http://other:1")])
+    store.report(A, HealthEvent.UNREACHABLE)
+    store.set_models(A, (ServedModel("m", b"{}"),))
+    store.report(B, HealthEvent.UNREACHABLE)
+    assert states(store) == [BackendState.STARTING]
+    assert store.fleet.members[0].models is None
+
+
+def test_the_ring_is_rebuilt_only_for_names_and_weights() -> None:
+    store = store_of(A, B)
+    ring = store.fleet.ring
+    store.replace_backends([B, A])
+    assert store.fleet.ring is ring
+    store.replace_backends([A])
+    assert store.fleet.ring is not ring
+
+
+def test_a_draining_backend_takes_nothing_new() -> None:
+    store = store_of(A, B)
+    assert store.set_draining(A.name, True)
+    assert [member.name for member in store.fleet.routable(None)] == ["b"]
+    assert store.set_draining(A.name, False)
+    assert len(store.fleet.routable(None)) == 2
+    assert not store.set_draining(BackendName("none"), True)
+
+
+def test_models_are_listed_for_backends_that_take_traffic() -> None:
+    store = store_of(A, B)
+    store.set_models(A, (ServedModel("m", b"1"),))
+    store.set_models(B, (ServedModel("n", b"2"),))
+    store.report(A, HealthEvent.UNREACHABLE)
+    assert dict(store.served_models()) == {"b": (ServedModel("n", b"2"),)}
+
+
+def test_declared_models_win_over_listed_ones() -> None:
+    declared = Backend(A.name, A.url, models=frozenset({"mine"}))
+    store = store_of(declared)
+    store.set_models(declared, (ServedModel("other", b"{}"),))
+    assert store.fleet.members[0].models == {"mine"}
