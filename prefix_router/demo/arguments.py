@@ -12,6 +12,9 @@ MODEL = "simulated-model"
 STRATEGIES = ("random", "prefix_aware")
 """What is compared, in this order: the baseline first."""
 
+OUTPUT_TOKENS = 16
+"""Enough to see a stream. Each token costs this machine, not the simulated one, several packets."""
+
 ROUTER_PORT = 8000
 ADMIN_PORT = 9090
 
@@ -37,7 +40,7 @@ class DemoPlan:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the flags."""
-    workload = SharedPrefixWorkload(prefixes=120, requests_per_second=15.0, model=MODEL)
+    workload = SharedPrefixWorkload(prefixes=100, requests_per_second=18.0)
     add = parser.add_argument
     add("--once", action="store_true", help="stop after the comparison instead of staying up until Ctrl-C")
     add("--json", action="store_true", help="print JSON and nothing else on standard output")
@@ -51,7 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         "--time-scale",
         type=_number,
-        default=4.0,
+        default=2.5,
         metavar="X",
         help="how many times faster than the hardware; on a slow machine a high one adds the machine's own "
         "delays to the result (default: %(default)s)",
@@ -100,6 +103,7 @@ def read_arguments(arguments: argparse.Namespace) -> DemoPlan:
         workload=SharedPrefixWorkload(
             prefixes=arguments.prefixes,
             requests_per_second=arguments.requests_per_second,
+            output_tokens=OUTPUT_TOKENS,
             model=MODEL,
             seed=arguments.seed,
         ),

@@ -31,10 +31,10 @@ def run(arguments: argparse.Namespace) -> int:
     plan = read_arguments(arguments)
     try:
         asyncio.run(_until_stopped(plan))
-    except* DemoError as errors:
-        print(f"prefix-router demo: {_first(errors)}", file=sys.stderr)
+    except DemoError as error:
+        _say(str(error))
         return 1
-    except* (asyncio.CancelledError, KeyboardInterrupt):
+    except (asyncio.CancelledError, KeyboardInterrupt):
         return 130
     return 0
 
@@ -88,12 +88,6 @@ async def _stay_up(plan: DemoPlan, session: aiohttp.ClientSession, running: Runn
                 raise running.process.error("ended")
             await ask(session, running.url, arrival.body)
             await asyncio.sleep(_BACKGROUND_SECONDS)
-
-
-def _first(errors: BaseExceptionGroup[DemoError]) -> BaseException:
-    """One of possibly many failures: they mostly have the same cause."""
-    error = errors.exceptions[0]
-    return _first(error) if isinstance(error, BaseExceptionGroup) else error
 
 
 def _say(what: str) -> None:

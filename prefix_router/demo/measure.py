@@ -84,13 +84,7 @@ async def measure(
     """Reset the replicas' caches, send the workload to `url` and measure. Raises DemoError on any failure."""
     await _make_cold(session, replicas)
     before = await _cache_counters(session, replicas)
-    start = asyncio.get_running_loop().time()
-    async with asyncio.TaskGroup() as group:
-        tasks = []
-        for arrival in arrivals:
-            await asyncio.sleep(start + arrival.seconds - asyncio.get_running_loop().time())
-            tasks.append(group.create_task(ask(session, url, arrival.body)))
-    answers = [task.result() for task in tasks]
+    answers = await _drive(session, url, arrivals)
     after = await _cache_counters(session, replicas)
     queried, hit = (now - then for now, then in zip(after, before, strict=True))
     backends = Counter(answer.backend for answer in answers)
@@ -100,6 +94,24 @@ async def measure(
         share={backend: count / len(answers) for backend, count in sorted(backends.items())},
         reasons=dict(Counter(answer.reason for answer in answers)),
     )
+
+
+async def _drive(
+    session: aiohttp.ClientSession, url: str, arrivals: Sequence[EncodedArrival]
+) -> list[_Answer]:
+    """Send every request at its time and wait for all answers; the first failure ends it."""
+    clock = asyncio.get_running_loop().time
+    start = clock()
+    tasks = []
+    try:
+        async with asyncio.TaskGroup() as group:
+            for arrival in arrivals:
+                await asyncio.sleep(start + arrival.seconds - clock())
+                tasks.append(group.create_task(ask(session, url, arrival.body)))
+    except* DemoError as failures:
+        # Where many requests fail they mostly fail for one reason: name one of them.
+        raise DemoError(str(failures.exceptions[0])) from failures
+    return [task.result() for task in tasks]
 
 
 async def ask(session: aiohttp.ClientSession, url: str, body: bytes) -> _Answer:
@@ -128,8 +140,10 @@ async def ask(session: aiohttp.ClientSession, url: str, body: bytes) -> _Answer:
 async def _make_cold(session: aiohttp.ClientSession, replicas: Sequence[str]) -> None:
     """Reset every cache, once nothing runs any more: a replica that is busy keeps its cache."""
     for replica in replicas:
-        while (await _load(session, replica)) > 0:
+        load = await _load(session, replica)
+        while load:
             await asyncio.sleep(_PAUSE_SECONDS)
+            load = await _load(session, replica)
         async with session.post(f"{replica}/reset_prefix_cache") as response:
             response.raise_for_status()
 

@@ -115,8 +115,9 @@ async def stand_ins(plan: DemoPlan) -> AsyncIterator[list[str]]:
     flags = ("--host", HOST, "--port", "0", "--profile", plan.profile, "--time-scale", str(plan.time_scale))
     children: list[ChildProcess] = []
     try:
-        for number in range(plan.replicas):
-            children.append(await ChildProcess.start(f"replica {number}", "simulated-vllm", *flags))
+        while len(children) < plan.replicas:
+            name = f"replica {len(children)}"
+            children.append(await ChildProcess.start(name, "simulated-vllm", *flags))
         yield [(await child.first_line()).split()[-1] for child in children]
     finally:
         await _stop_all(children)
@@ -161,9 +162,8 @@ def _usable_port(port: int, flag: str) -> int:
         try:
             probe.bind((HOST, port))
         except OSError as error:
-            raise DemoError(
-                f"port {port} cannot be used ({error.strerror}): choose one with {flag}"
-            ) from None
+            problem = f"port {port} cannot be used ({error.strerror})"
+            raise DemoError(f"{problem}: choose another one with {flag}") from None
         usable: int = probe.getsockname()[1]
         return usable
 

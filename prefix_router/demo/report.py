@@ -83,8 +83,9 @@ def _headline(plan: DemoPlan) -> str:
     workload = plan.workload
     return (
         f"{plan.replicas} replicas of {plan.profile}, simulated {plan.time_scale:g} times as fast.\n"
-        f"{workload.requests} requests, {workload.requests_per_second:g} a second: {workload.prefixes} documents "
-        f"of {workload.prefix_tokens:,} tokens, each asked about {workload.uses} times.\n"
+        f"{workload.requests} requests, {workload.requests_per_second:g} a second: "
+        f"{workload.prefixes} documents of {workload.prefix_tokens:,} tokens, "
+        f"each asked about {workload.uses} times.\n"
         f"At best {workload.ideal_hit_rate:.1%} of the prompt tokens can hit. All times are simulated."
     )
 

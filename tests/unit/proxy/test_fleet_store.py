@@ -88,7 +88,11 @@ def test_a_backend_that_stays_keeps_all_that_is_known_of_it() -> None:
     store.replace_backends([C, Backend(A.name, A.url, weight=3)])
     member = store.fleet.by_name[A.name]
     assert [other.name for other in store.fleet.members] == ["c", "a"]
-    assert (member.state, member.in_flight.count, member.models) == (BackendState.HEALTHY, 1, frozenset({"m"}))
+    assert (member.state, member.in_flight.count, member.models) == (
+        BackendState.HEALTHY,
+        1,
+        frozenset({"m"}),
+    )
     assert store.fleet.ring.weights == {"c": 1, "a": 3}
     lease.release()
     assert member.in_flight.count == 0

@@ -118,7 +118,13 @@ async def test_a_probe_that_gets_no_answer_in_time_counts_as_bad() -> None:
 
 @pytest.mark.parametrize(
     ("models", "status"),
-    [(b"no json", 200), ({"data": "x"}, 200), ({"data": [{"no": "id"}]}, 200), ({}, 404), (b"[" * 99_999, 200)],
+    [
+        (b"no json", 200),
+        ({"data": "x"}, 200),
+        ({"data": [{"no": "id"}]}, 200),
+        ({}, 404),
+        (b"[" * 99_999, 200),
+    ],
 )
 async def test_a_backend_without_a_usable_list_may_serve_anything(models: Any, status: int) -> None:
     engine = Engine()
