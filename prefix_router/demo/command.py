@@ -18,52 +18,74 @@ import aiohttp
 
 from prefix_router.demo import report
 from prefix_router.demo.arguments import STRATEGIES, DemoPlan, read_arguments
-from prefix_router.demo.measure import EncodedArrival, Measurement, ask, encode, measure
-from prefix_router.demo.processes import DemoError, RunningRouter, router, stand_ins
+from prefix_router.demo.measure import Measurement, ask, encode, measure
+from prefix_router.demo.processes import DemoError, RunningRouter, router, stand_ins, usable_port
+
+EXIT_FAILED = 1
+EXIT_INTERRUPTED = 130
 
 _STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-_BACKGROUND_SECONDS = 1.0
+_BACKGROUND_PAUSE_SECONDS = 1.0
 _BACKGROUND_DOCUMENTS = 10
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run the demo; return the exit status: 0, 1 when something does not work, 130 when interrupted."""
-    plan = read_arguments(arguments)
+    """Run the demo and return its exit status.
+
+    1 when something does not work, 130 when it is interrupted before the results are there, else 0: to
+    interrupt a demo that stays up is the way to end it.
+    """
     try:
-        asyncio.run(_until_stopped(plan))
+        asyncio.run(_until_stopped(read_arguments(arguments)))
     except DemoError as error:
         _say(str(error))
-        return 1
-    except (asyncio.CancelledError, KeyboardInterrupt):
-        return 130
+        return EXIT_FAILED
+    except asyncio.CancelledError:
+        return EXIT_INTERRUPTED
     return 0
 
 
 async def _until_stopped(plan: DemoPlan) -> None:
-    """Run, and take each stop signal as the wish to end in order."""
+    """Run, and take the first stop signal as the wish to end in order."""
     loop = asyncio.get_running_loop()
     demo = asyncio.current_task()
     assert demo is not None
+
+    def stop() -> None:
+        for number in _STOP_SIGNALS:
+            loop.add_signal_handler(number, _ignore)
+        _say("stopping")
+        demo.cancel()
+
     for number in _STOP_SIGNALS:
-        loop.add_signal_handler(number, demo.cancel)
+        loop.add_signal_handler(number, stop)
+    plan = replace(
+        plan,
+        port=usable_port(plan.port, "--port"),
+        admin_port=usable_port(plan.admin_port, "--admin-port"),
+    )
     async with aiohttp.ClientSession(
         connector=aiohttp.TCPConnector(limit=0),
         cookie_jar=aiohttp.DummyCookieJar(),
         timeout=aiohttp.ClientTimeout(total=None),
     ) as session:
-        await _run(plan, session)
+        await _compare(plan, session)
 
 
-async def _run(plan: DemoPlan, session: aiohttp.ClientSession) -> None:
+def _ignore() -> None:
+    """A second signal does not make stopping faster, it would only leave processes behind."""
+
+
+async def _compare(plan: DemoPlan, session: aiohttp.ClientSession) -> None:
     results: dict[str, Measurement] = {}
     _say(f"starting {plan.replicas} stand-in replicas")
     async with stand_ins(plan) as replicas:
-        arrivals = encode(list(plan.workload.arrivals()), plan.time_scale)
+        arrivals = encode(plan.workload.arrivals(), plan.time_scale)
         for strategy in STRATEGIES:
             async with router(plan, strategy, replicas, session) as running:
-                seconds = arrivals[-1].seconds
-                _say(f"{strategy}: {len(arrivals)} requests in about {seconds:.0f} s")
-                results[strategy] = await measure(session, running.url, replicas, arrivals, plan.time_scale)
+                _say(f"{strategy}: {len(arrivals)} requests in about {arrivals[-1].seconds:.0f} s")
+                urls = list(replicas.values())
+                results[strategy] = await measure(session, running.url, urls, arrivals, plan.time_scale)
                 if strategy == STRATEGIES[-1]:
                     _print_results(plan, results)
                     if not plan.once:
@@ -80,14 +102,17 @@ def _print_results(plan: DemoPlan, results: dict[str, Measurement]) -> None:
 async def _stay_up(plan: DemoPlan, session: aiohttp.ClientSession, running: RunningRouter) -> None:
     """Send a request now and then until somebody stops the demo."""
     print(report.invitation(running), file=sys.stderr if plan.as_json else sys.stdout, flush=True)
-    for seed in count(plan.workload.seed + 1):
-        workload = replace(plan.workload, prefixes=_BACKGROUND_DOCUMENTS, seed=seed)
-        arrivals: list[EncodedArrival] = encode(list(workload.arrivals()), plan.time_scale)
-        for arrival in arrivals:
-            if not running.process.running:
-                raise running.process.error("ended")
-            await ask(session, running.url, arrival.body)
-            await asyncio.sleep(_BACKGROUND_SECONDS)
+    try:
+        for seed in count(plan.workload.seed + 1):
+            workload = replace(plan.workload, prefixes=_BACKGROUND_DOCUMENTS, seed=seed)
+            for arrival in encode(workload.arrivals(), plan.time_scale):
+                if not running.process.running:
+                    raise running.process.error("ended")
+                await ask(session, running.url, arrival.body)
+                await asyncio.sleep(_BACKGROUND_PAUSE_SECONDS)
+    except asyncio.CancelledError:
+        # This is how it is meant to end.
+        return
 
 
 def _say(what: str) -> None:

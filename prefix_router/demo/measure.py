@@ -21,7 +21,7 @@ from prefix_router.demo.processes import DemoError
 from prefix_router.openai_api.engine_metrics import parse_engine_metrics
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from prefix_router.simulate.workloads import Arrival
 
@@ -66,7 +66,7 @@ class _Answer:
     reason: str
 
 
-def encode(arrivals: Sequence[Arrival], time_scale: float) -> list[EncodedArrival]:
+def encode(arrivals: Iterable[Arrival], time_scale: float) -> list[EncodedArrival]:
     """Make requests ready to be sent, so that sending them costs no time when it matters."""
     return [
         EncodedArrival(arrival.seconds / time_scale, msgspec.json.encode(arrival.body))

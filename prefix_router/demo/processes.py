@@ -8,16 +8,21 @@ what went wrong.
 from __future__ import annotations
 
 import asyncio
+import json
+import re
 import socket
 import sys
 from collections import deque
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 import aiohttp
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Mapping
 
     from prefix_router.demo.arguments import DemoPlan
 
@@ -27,6 +32,7 @@ _START_SECONDS = 30.0
 _STOP_SECONDS = 5.0
 _POLL_SECONDS = 0.05
 _KEPT_LINES = 20
+_URL = re.compile(r"http://\S+")
 
 
 class DemoError(Exception):
@@ -40,6 +46,7 @@ class ChildProcess:
         self.name = name
         self._process = process
         self._lines: deque[str] = deque(maxlen=_KEPT_LINES)
+        self._url: str | None = None
         self._spoke = asyncio.Event()
         self._reader = asyncio.create_task(self._read(), name=f"output of {name}")
 
@@ -60,19 +67,19 @@ class ChildProcess:
         """Whether it has not ended yet."""
         return self._process.returncode is None
 
-    async def first_line(self) -> str:
-        """The first thing it says. Raises DemoError when it ends or says nothing."""
+    async def url(self) -> str:
+        """The first URL it prints. Raises DemoError when it ends, or is silent for long."""
         try:
             async with asyncio.timeout(_START_SECONDS):
                 await self._spoke.wait()
         except TimeoutError:
-            raise self.error("said nothing") from None
-        if not self._lines:
-            raise self.error("ended at once")
-        return self._lines[0]
+            raise self.error("did not say where it listens") from None
+        if self._url is None:
+            raise self.error("ended while it was starting")
+        return self._url
 
     async def ready(self, session: aiohttp.ClientSession, url: str) -> None:
-        """Wait until `url` answers 200. Raises DemoError when it ends or takes too long."""
+        """Wait until `url` answers 200. Raises DemoError when the process ends or takes too long."""
         try:
             async with asyncio.timeout(_START_SECONDS):
                 while self.running:
@@ -97,65 +104,76 @@ class ChildProcess:
         await self._reader
 
     def error(self, what: str) -> DemoError:
-        """An error about this process, with the last it said."""
+        """An error about this process, with the last lines it printed."""
         said = "".join(f"\n  {line}" for line in self._lines)
         return DemoError(f"{self.name} {what}{said}")
 
     async def _read(self) -> None:
         assert self._process.stdout is not None
         async for line in self._process.stdout:
-            self._lines.append(line.decode("utf-8", "replace").rstrip())
-            self._spoke.set()
+            text = line.decode("utf-8", "replace").rstrip()
+            self._lines.append(text)
+            if self._url is None and (found := _URL.search(text)):
+                self._url = found[0]
+                self._spoke.set()
         self._spoke.set()
 
 
 @asynccontextmanager
-async def stand_ins(plan: DemoPlan) -> AsyncIterator[list[str]]:
-    """The URLs of running replicas, one process each. All are stopped at the end, however it comes."""
+async def stand_ins(plan: DemoPlan) -> AsyncIterator[dict[str, str]]:
+    """Running replicas, one process each: URLs by name. All are stopped at the end, however it comes."""
     flags = ("--host", HOST, "--port", "0", "--profile", plan.profile, "--time-scale", str(plan.time_scale))
-    children: list[ChildProcess] = []
+    children: dict[str, ChildProcess] = {}
     try:
-        while len(children) < plan.replicas:
-            name = f"replica {len(children)}"
-            children.append(await ChildProcess.start(name, "simulated-vllm", *flags))
-        yield [(await child.first_line()).split()[-1] for child in children]
+        for number in range(1, plan.replicas + 1):
+            name = f"replica-{number}"
+            children[name] = await ChildProcess.start(name, "simulated-vllm", *flags)
+        yield {name: await child.url() for name, child in children.items()}
     finally:
-        await _stop_all(children)
+        await asyncio.gather(*(child.stop() for child in children.values()))
 
 
+@dataclass(frozen=True, slots=True)
 class RunningRouter:
-    """Where a router listens. `process` is None once it has been stopped."""
+    """A router that serves: its process and where it listens."""
 
-    def __init__(self, process: ChildProcess, port: int, admin_port: int) -> None:
-        self.process = process
-        self.url = f"http://{HOST}:{port}"
-        self.admin_url = f"http://{HOST}:{admin_port}"
+    process: ChildProcess
+    url: str
+    admin_url: str
 
 
 @asynccontextmanager
 async def router(
-    plan: DemoPlan, strategy: str, backends: list[str], session: aiohttp.ClientSession
+    plan: DemoPlan, strategy: str, replicas: Mapping[str, str], session: aiohttp.ClientSession
 ) -> AsyncIterator[RunningRouter]:
-    """A router over `backends`, ready to serve, as a process of its own; stopped at the end."""
-    port = _usable_port(plan.port, "--port")
-    admin_port = _usable_port(plan.admin_port, "--admin-port")
-    flags = [
-        *("--host", HOST, "--port", str(port), "--admin-host", HOST, "--admin-port", str(admin_port)),
-        *("--strategy", strategy, "--log-level", "warning", "--shutdown-grace-seconds", "1"),
-    ]
-    for backend in backends:
-        flags += ["--backend", backend]
-    child = await ChildProcess.start("the router", "serve", *flags)
-    try:
-        running = RunningRouter(child, port, admin_port)
-        await child.ready(session, f"{running.admin_url}/readyz")
-        yield running
-    finally:
-        await _stop_all([child])
+    """A router over `replicas`, ready to serve, as a process of its own; stopped at the end.
+
+    It gets a file because flags cannot name backends, and with names the ring, and so the result, does not
+    depend on which ports happened to be free.
+    """
+    settings = {
+        "listen": {"host": HOST, "port": plan.port},
+        "admin": {"host": HOST, "port": plan.admin_port},
+        "backends": [{"name": name, "url": url} for name, url in replicas.items()],
+    }
+    with TemporaryDirectory(prefix="prefix-router-demo-") as folder:
+        config = Path(folder, "demo.yaml")
+        config.write_text(json.dumps(settings))
+        child = await ChildProcess.start(
+            "the router",
+            *("serve", "--config", str(config), "--strategy", strategy),
+            *("--log-level", "warning", "--shutdown-grace-seconds", "1"),
+        )
+        try:
+            running = RunningRouter(child, f"http://{HOST}:{plan.port}", f"http://{HOST}:{plan.admin_port}")
+            await child.ready(session, f"{running.admin_url}/readyz")
+            yield running
+        finally:
+            await child.stop()
 
 
-def _usable_port(port: int, flag: str) -> int:
-    """`port`, or a free one for 0. Raises DemoError when it is taken."""
+def usable_port(port: int, flag: str) -> int:
+    """`port`, or a free one for 0. Raises DemoError, which names the `flag` to change, when it is taken."""
     with socket.socket() as probe:
         # As servers do: a port that only old connections still hold is free.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -164,8 +182,8 @@ def _usable_port(port: int, flag: str) -> int:
         except OSError as error:
             problem = f"port {port} cannot be used ({error.strerror})"
             raise DemoError(f"{problem}: choose another one with {flag}") from None
-        usable: int = probe.getsockname()[1]
-        return usable
+        free: int = probe.getsockname()[1]
+        return free
 
 
 async def _answers(session: aiohttp.ClientSession, url: str) -> bool:
@@ -174,8 +192,3 @@ async def _answers(session: aiohttp.ClientSession, url: str) -> bool:
             return response.status == 200
     except (aiohttp.ClientError, TimeoutError):
         return False
-
-
-async def _stop_all(children: list[ChildProcess]) -> None:
-    """Stop all at the same time; a second Ctrl-C meanwhile does not leave any behind."""
-    await asyncio.shield(asyncio.gather(*(child.stop() for child in children)))

@@ -138,8 +138,9 @@ class Ring:
         joining = {name: weight for name, weight in weights.items() if before.get(name) != weight}
         point_count = self._virtual_nodes * sum(weights.values())
         moved_count = self._virtual_nodes * (sum(leaving.values()) + sum(joining.values()))
-        if moved_count * 2 < point_count and self.point_count == self._virtual_nodes * sum(before.values()):
+        if moved_count * 2 < point_count:
             points, owners = self._spliced(leaving, joining)
+            # One missing means that a backend that stays or joins shares a point with another one.
             if len(points) == point_count:
                 ring = Ring.__new__(Ring)
                 ring._freeze(weights, self._virtual_nodes, points, owners)
@@ -149,7 +150,7 @@ class Ring:
     def _spliced(
         self, leaving: Mapping[BackendName, int], joining: Mapping[BackendName, int]
     ) -> tuple[array[int], list[BackendName]]:
-        """Points and owners after a change, in order; some are missing if a new point was taken already."""
+        """Points and owners after a change, in order. Of points that two names share, one is missing."""
         removed = _place(leaving, self._virtual_nodes)
         added = _place(joining, self._virtual_nodes)
         points: array[int] = array("Q")

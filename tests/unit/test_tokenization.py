@@ -132,17 +132,15 @@ def test_special_tokens_truncation_and_padding_of_the_file_do_not_apply(file: Pa
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(TokenizerError, match="cannot read the tokenizer .*absent.json"):
+    with pytest.raises(TokenizerError, match=r"cannot read the tokenizer .*absent\.json"):
         HeadTokenizer(tmp_path / "absent.json")
 
 
-@pytest.mark.parametrize(
-    "content", ["", "{}", "not json", '{"version": "1.0", "model": {"type": "Unknown"}}']
-)
+@pytest.mark.parametrize("content", ["", "{}", "not json", '{"model": {"type": "Unknown"}}'])
 def test_a_file_that_is_no_tokenizer_is_named(content: str, tmp_path: Path) -> None:
     path = tmp_path / "tokenizer.json"
     path.write_text(content)
-    with pytest.raises(TokenizerError, match="cannot read the tokenizer .*tokenizer.json"):
+    with pytest.raises(TokenizerError, match=r"cannot read the tokenizer .*tokenizer\.json"):
         HeadTokenizer(path)
 
 

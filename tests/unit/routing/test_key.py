@@ -7,8 +7,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 import pytest
+from xxhash import xxh3_64_intdigest
 
 from prefix_router.routing.key import (
+    VERSION,
     KeyEnd,
     PrefixAnchor,
     PrefixKey,
@@ -100,6 +102,21 @@ def test_a_key_is_a_whole_number_of_64_bits_and_prints_as_sixteen_digits() -> No
     assert 0 <= found.value < 2**64
     assert str(found) == format(found.value, "016x")
     assert str(PrefixKey(0xAB, 1, KeyEnd.PROMPT)) == "00000000000000ab"
+
+
+def test_these_are_the_bytes_that_are_hashed() -> None:
+    request = Request(Prompt([turn("user", "Hi, you")], (("tools", b"[]"),)))
+    mark = b"\xff\xff\xff\xff"
+    head = VERSION + mark + b"field\xfemodel\xfem"
+    fields = mark + b"field\xfetools\xfe[]"
+    opened = mark + b"turn\xfeuser\xfe" + mark + b"part\xfetext\xfe"
+    assert key(request, PrefixRule(1)).value == xxh3_64_intdigest(head + fields + opened + b"Hi, ")
+    exact = key(request, PrefixRule(1), encoder=Letters()).value
+    assert exact == xxh3_64_intdigest(head + fields + opened + b"H\0\0\0")
+    ids = key(Request(Prompt(ids=[258])), PrefixRule(1)).value
+    assert ids == xxh3_64_intdigest(head + mark + b"ids\xfe\xfe\x02\x01\0\0")
+    body = key(request, PrefixRule(2, PrefixUnit.BYTES), b"\xff\0\1").value
+    assert body == xxh3_64_intdigest(head + mark + b"body\xfe\xfe\xff\0")
 
 
 @pytest.mark.parametrize(

@@ -57,9 +57,9 @@ def test_the_golden_keys_cover_every_api_unit_and_anchor() -> None:
     assert any(case["key"] is None for case in CASES)
 
 
-def test_golden_cases_of_one_group_and_no_others_share_a_key() -> None:
-    by_key: dict[str, set[str]] = {}
+def test_golden_cases_share_a_key_where_they_should_and_only_there() -> None:
+    keys = {case["name"]: case["key"] for case in CASES}
     for case in CASES:
-        if case["key"] is not None:
-            by_key.setdefault(case["key"], set()).add(case.get("same_as", case["name"]))
-    assert all(len(groups) == 1 for groups in by_key.values())
+        assert case["key"] == keys[case.get("same_as", case["name"])]
+    originals = [case["key"] for case in CASES if case["key"] and "same_as" not in case]
+    assert len(set(originals)) == len(originals)
