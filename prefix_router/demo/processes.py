@@ -13,16 +13,15 @@ import re
 import socket
 import sys
 from collections import deque
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
-from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import NamedTemporaryFile
 from typing import TYPE_CHECKING
 
 import aiohttp
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping
+    from collections.abc import AsyncIterator, Iterator, Mapping
 
     from prefix_router.demo.arguments import DemoPlan
 
@@ -151,17 +150,10 @@ async def router(
     It gets a file because flags cannot name backends, and with names the ring, and so the result, does not
     depend on which ports happened to be free.
     """
-    settings = {
-        "listen": {"host": HOST, "port": plan.port},
-        "admin": {"host": HOST, "port": plan.admin_port},
-        "backends": [{"name": name, "url": url} for name, url in replicas.items()],
-    }
-    with TemporaryDirectory(prefix="prefix-router-demo-") as folder:
-        config = Path(folder, "demo.yaml")
-        config.write_text(json.dumps(settings))
+    with _router_config(plan, replicas) as config:
         child = await ChildProcess.start(
             "the router",
-            *("serve", "--config", str(config), "--strategy", strategy),
+            *("serve", "--config", config, "--strategy", strategy),
             *("--log-level", "warning", "--shutdown-grace-seconds", "1"),
         )
         try:
@@ -170,6 +162,20 @@ async def router(
             yield running
         finally:
             await child.stop()
+
+
+@contextmanager
+def _router_config(plan: DemoPlan, replicas: Mapping[str, str]) -> Iterator[str]:
+    """The path of a configuration file, which is JSON and so YAML too; gone at the end."""
+    settings = {
+        "listen": {"host": HOST, "port": plan.port},
+        "admin": {"host": HOST, "port": plan.admin_port},
+        "backends": [{"name": name, "url": url} for name, url in replicas.items()],
+    }
+    with NamedTemporaryFile("w", prefix="prefix-router-demo-", suffix=".yaml") as file:
+        json.dump(settings, file)
+        file.flush()
+        yield file.name
 
 
 def usable_port(port: int, flag: str) -> int:

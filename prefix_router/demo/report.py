@@ -59,7 +59,8 @@ def as_table(plan: DemoPlan, results: Mapping[str, Measurement]) -> str:
         times = [f"{result.percentile(percent):.0f} ms" for result in results.values()]
         change = best.percentile(percent) / base.percentile(percent) - 1
         rows.append(_row(f"time to first token P{percent}", [*times, f"{change:+.0%}"]))
-    for backend in sorted(set[str]().union(*(result.share for result in results.values()))):
+    backends = set[str]().union(*(result.share for result in results.values()))
+    for backend in sorted(backends, key=lambda name: (len(name), name)):
         shares = [f"{result.share.get(backend, 0.0):.1%}" for result in results.values()]
         rows.append(_row(f"requests to {backend}", shares))
     return "\n".join([_headline(plan), "", *rows])

@@ -19,7 +19,7 @@ from prefix_router.routing.key import (
     prefix_key,
 )
 
-relaxed = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+relaxed = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 """Time is not asserted: the machine may be busy."""
 
 CHAT = "/v1/chat/completions"
