@@ -39,7 +39,8 @@ async def _serve(port: int, chunks: int, interval_seconds: float) -> None:
                 found = re.search(rb"Content-Length: (\d+)", head)
                 await reader.readexactly(int(found[1]) if found else 0)
                 writer.write(
-                    b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
+                    b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n"
+                    b"Transfer-Encoding: chunked\r\n\r\n"
                 )
                 for number in range(chunks):
                     event = EVENT % number

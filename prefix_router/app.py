@@ -141,21 +141,14 @@ class Router:
         self.handler.closing = True
         if self._data_server is not None:
             self._data_server.close()
-        await self.drained(grace_seconds)
+        await self.handler.drained(grace_seconds)
         self._front_door.pre_shutdown()
         await self._front_door.shutdown(_CUT_SECONDS)
-        await self.drained(_CUT_SECONDS)
+        await self.handler.drained(_CUT_SECONDS)
         await self._prober.stop()
         self._upstreams.close()
         if self._admin is not None:
             await self._admin.cleanup()
-
-    async def drained(self, seconds: float) -> bool:
-        """Wait until no request runs, at most `seconds`; say whether that came true."""
-        deadline = self._clock() + seconds
-        while self.handler.active and self._clock() < deadline:
-            await asyncio.sleep(min(0.05, seconds))
-        return not self.handler.active
 
     def not_ready(self) -> str | None:
         """Say why traffic should not come here, None when it may."""

@@ -148,10 +148,10 @@ def _text(document: Mapping[str, Any]) -> str:
         lines.append(f"key        none: {document['keyless_cause']}")
     else:
         prefix = document["prefix"]
+        estimated = ", estimated" if prefix["unit"] == "tokens" and not prefix["exact"] else ""
         lines.append(
             f"key        {document['key']}, over {prefix['counted']} {prefix['unit']}"
-            f" (at most {prefix['length']}{', estimated' if prefix['unit'] == 'tokens' and not prefix['exact'] else ''};"
-            f" ended at {prefix['ended_at']})"
+            f" (at most {prefix['length']}{estimated}; ended at {prefix['ended_at']})"
         )
     lines.append(f"backend    {_said(document['decision'])}")
     lines.append(f"if full    {_said(document['if_home_were_full'])}")

@@ -129,7 +129,7 @@ async def stand_ins(plan: DemoPlan) -> AsyncIterator[dict[str, str]]:
             children[name] = await ChildProcess.start(name, "simulated-vllm", *flags)
         yield {name: await child.url() for name, child in children.items()}
     finally:
-        await asyncio.gather(*(child.stop() for child in children.values()))
+        await _stop(*children.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +161,7 @@ async def router(
             await child.ready(session, f"{running.admin_url}/readyz")
             yield running
         finally:
-            await child.stop()
+            await _stop(child)
 
 
 @contextmanager
@@ -198,3 +198,13 @@ async def _answers(session: aiohttp.ClientSession, url: str) -> bool:
             return response.status == 200
     except (aiohttp.ClientError, TimeoutError):
         return False
+
+
+async def _stop(*children: ChildProcess) -> None:
+    """Stop all, side by side. To be cancelled meanwhile, which happens once at most, leaves none behind."""
+    stopping = asyncio.gather(*(child.stop() for child in children))
+    try:
+        await asyncio.shield(stopping)
+    except asyncio.CancelledError:
+        await stopping
+        raise

@@ -116,9 +116,22 @@ class Handler:
         self._options = options
         self._clock = clock
         self._continuations = Continuations()
+        self._drained = asyncio.Event()
         self.active = 0
         self.closing = False
         """Set while shutting down: responses then ask their clients to connect anew."""
+
+    async def drained(self, seconds: float) -> bool:
+        """Wait until no request runs, at most `seconds`; say whether that came true."""
+        deadline = asyncio.get_running_loop().time() + seconds
+        try:
+            async with asyncio.timeout_at(deadline):
+                while self.active:
+                    self._drained.clear()
+                    await self._drained.wait()
+        except TimeoutError:
+            return False
+        return True
 
     async def __call__(self, request: web.BaseRequest) -> web.StreamResponse:
         """Serve one request."""
@@ -143,6 +156,8 @@ class Handler:
             self._fail(exchange, downstream, ErrorCode.INTERNAL_ERROR, "The router failed; see its log.")
         finally:
             self.active -= 1
+            if not self.active:
+                self._drained.set()
             self._observer.request_finished(exchange.finished(self._clock(), downstream.bytes_sent))
         return downstream.delivered()
 

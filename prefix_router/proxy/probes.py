@@ -1,9 +1,9 @@
 """Asking backends how they are: health, models, engine counters. One task per backend and question.
 
 Rules that keep a probe from doing harm: one question of a kind in flight per backend, a generous timeout (a
-busy vLLM answers `/health` late), a connection of its own (so that "accepts connections" is tested), intervals
-with jitter (so that many routers do not ask in step), answers bounded in size, and a backend out of service
-asked more often, because somebody waits for it.
+busy vLLM answers `/health` late), a connection of its own (so that "accepts connections" is tested),
+intervals with jitter (so that many routers do not ask in step), answers bounded in size, and a backend out
+of service asked more often, because somebody waits for it.
 """
 
 from __future__ import annotations

@@ -19,8 +19,9 @@ RING_ORDER_LENGTH = 16
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """A decision and its neighbours. ring_order: serving backends from the key's home on; empty without a key.
+    """A decision and its neighbours.
 
+    ring_order: serving backends from the key's home on; empty without a key.
     if_home_full, if_home_down: the decision then; None when the decision has no home, or nobody is left.
     """
 

@@ -1,4 +1,4 @@
-"""Every test here fails when the router blocks the event loop: with a file, a lock, a sleep, a sync socket."""
+"""Every test here fails when the router blocks the event loop: a file, a lock, a sleep, a sync socket."""
 
 from __future__ import annotations
 

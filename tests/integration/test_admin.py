@@ -34,7 +34,8 @@ async def test_not_ready_without_a_backend_that_can_take_a_request() -> None:
 
 
 async def test_status_and_metrics_tell_the_same_story() -> None:
-    usage = b'{"usage": {"prompt_tokens": 8, "completion_tokens": 1, "prompt_tokens_details": {"cached_tokens": 6}}}'
+    counts = {"prompt_tokens": 8, "completion_tokens": 1, "prompt_tokens_details": {"cached_tokens": 6}}
+    usage = json.dumps({"usage": counts}).encode()
     async with ScriptedBackend(answering(usage)) as backend, running_router(backend.url) as router:
         for number in range(3):
             await ask(router, chat(str(number)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gzip
 import json
+from typing import cast
 
 import pytest
 
@@ -12,7 +13,10 @@ from prefix_router.observe.events import Outcome
 from tests.support.router import ask, chat, connect, read_answer, request_bytes, running_router, until
 from tests.support.scripted_backend import Conversation, ScriptedBackend, answering, playing
 
-BODY = b'{"messages": [ {"role":"user", "content":"h\\u00e9llo"} ],\n "chat_template_kwargs":{"x":null}, "unknown": 1e3}'
+BODY = (
+    b'{"messages": [ {"role":"user", "content":"h\\u00e9llo"} ],\n'
+    b' "chat_template_kwargs":{"x":null}, "unknown": 1e3}'
+)
 
 
 async def test_the_clients_own_bytes_go_upstream() -> None:
@@ -192,7 +196,8 @@ async def test_multipart_is_passed_on_as_it_comes(framing: str) -> None:
     head_arrived = asyncio.Event()
     async with ScriptedBackend(script) as backend, running_router(backend.url) as router:
         reader, writer = await connect(router)
-        start = b"POST /v1/audio/transcriptions HTTP/1.1\r\nHost: x\r\nContent-Type: multipart/form-data; boundary=end\r\n"
+        start = b"POST /v1/audio/transcriptions HTTP/1.1\r\nHost: x\r\n"
+        start += b"Content-Type: multipart/form-data; boundary=end\r\n"
         if framing == "length":
             writer.write(start + b"Content-Length: 11\r\n\r\nabcd")
             await asyncio.wait_for(head_arrived.wait(), 5)
@@ -311,10 +316,11 @@ async def test_a_slow_reader_slows_its_backend_and_gets_everything() -> None:
             sent.append(1)
         await conversation.chunk(b"")
 
-    pieces, sent = 1024, []  # 64 MiB
+    pieces = 1024  # 64 MiB
+    sent: list[int] = []
     async with ScriptedBackend(script) as backend, running_router(backend.url) as router:
         reader, writer = await connect(router)
-        writer.transport.pause_reading()
+        cast(asyncio.Transport, writer.transport).pause_reading()
         writer.write(request_bytes(chat()))
         await until(lambda: len(sent) > 10)
         while True:  # until nothing moves any more
@@ -323,7 +329,7 @@ async def test_a_slow_reader_slows_its_backend_and_gets_everything() -> None:
             if len(sent) == before:
                 break
         assert len(sent) < pieces / 2
-        writer.transport.resume_reading()
+        cast(asyncio.Transport, writer.transport).resume_reading()
         answer = await asyncio.wait_for(read_answer(reader), 30)
         writer.close()
     assert (len(answer.body), answer.complete) == (pieces * 65536, True)

@@ -67,7 +67,7 @@ async def test_past_the_threshold_a_request_overflows_to_the_idle_backend() -> N
             tasks = []
             for number in range(5):
                 tasks.append(asyncio.create_task(ask(router, chat("same"))))
-                await until(lambda wanted=number + 1: router.handler.active == wanted)  # type: ignore[misc]
+                await until(lambda wanted=number + 1: router.handler.active == wanted)
             counts = sorted(member.in_flight.count for member in router.store.fleet.members)
             assert counts == [1, 4]
             release.set()
@@ -119,7 +119,7 @@ async def test_models_are_the_union_with_their_metadata() -> None:
 
 async def test_a_response_is_continued_where_it_was_made() -> None:
     async def script(conversation: Conversation) -> None:
-        while (request := await conversation.request()) is not None:
+        while await conversation.request() is not None:
             port = conversation.backend.port
             body = {"id": f"resp_{port}_{len(conversation.backend.work)}", "object": "response", "port": port}
             await conversation.respond(200, json.dumps(body).encode())

@@ -16,7 +16,7 @@ from prefix_router.app import Router
 from prefix_router.settings.load import load_text
 from prefix_router.settings.model import Settings
 
-QUIET = {
+QUIET: dict[str, dict[str, Any]] = {
     "listen": {"host": "127.0.0.1", "port": 0},
     "admin": {"host": "127.0.0.1", "port": 0},
     "engine_metrics": {"interval_seconds": 0},

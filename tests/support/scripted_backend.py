@@ -93,7 +93,8 @@ class Conversation:
     ) -> None:
         """Send a whole response with a length."""
         extra = "".join(f"{name}: {value}\r\n" for name, value in headers)
-        head = f"HTTP/1.1 {status} Status\r\nContent-Type: {content_type}\r\n{extra}Content-Length: {len(body)}\r\n\r\n"
+        head = f"HTTP/1.1 {status} Status\r\nContent-Type: {content_type}\r\n{extra}"
+        head += f"Content-Length: {len(body)}\r\n\r\n"
         await self.send(head.encode("latin-1") + body)
 
     async def start_stream(self, content_type: str = "text/event-stream") -> None:

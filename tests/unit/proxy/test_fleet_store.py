@@ -147,4 +147,4 @@ def test_declared_models_win_over_listed_ones() -> None:
     declared = Backend(A.name, A.url, models=frozenset({"mine"}))
     store = store_of(declared)
     store.set_models(declared, (ServedModel("other", b"{}"),))
-    assert store.fleet.members[0].models == {"mine"}
+    assert store.fleet.members[0].models == frozenset({"mine"})

@@ -77,7 +77,7 @@ async def test_the_first_round_makes_a_backend_healthy_and_knows_its_models() ->
         assert not prober.first_round_done
         await until(lambda: prober.first_round_done)
         assert state(store) is BackendState.HEALTHY
-        assert store.fleet.members[0].models == {"m"}
+        assert store.fleet.members[0].models == frozenset({"m"})
         served = store.served_models()[BackendName("a")]
         assert served is not None
         assert json.loads(served[0].json) == {"id": "m", "extra": 1}
@@ -105,7 +105,7 @@ async def test_a_refused_probe_is_down_at_once_and_a_restart_is_asked_for_its_mo
         engine.models = {"data": [{"id": "new"}]}
         await server.start()
         await until(lambda: state(store) is BackendState.HEALTHY)
-        assert store.fleet.members[0].models == {"new"}
+        assert store.fleet.members[0].models == frozenset({"new"})
 
 
 async def test_a_probe_that_gets_no_answer_in_time_counts_as_bad() -> None:
@@ -142,7 +142,7 @@ async def test_a_list_that_fails_once_is_not_forgotten() -> None:
         engine.models_status = 500
         asked = len(engine.asked)
         await until(lambda: engine.asked[asked:].count("/v1/models") >= 3)
-        assert store.fleet.members[0].models == {"m"}
+        assert store.fleet.members[0].models == frozenset({"m"})
 
 
 async def test_models_are_not_asked_for_when_that_is_off() -> None:
@@ -159,7 +159,7 @@ async def test_a_refresh_asks_at_once_but_not_again_within_a_second() -> None:
         await until(lambda: prober.first_round_done)
         engine.models = {"data": [{"id": "loaded"}]}
         await prober.refresh_models()
-        assert store.fleet.members[0].models == {"loaded"}
+        assert store.fleet.members[0].models == frozenset({"loaded"})
         count = engine.asked.count("/v1/models")
         await prober.refresh_models()
         assert engine.asked.count("/v1/models") == count
