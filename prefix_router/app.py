@@ -26,11 +26,13 @@ from prefix_router.observe.fanout import Fanout
 from prefix_router.observe.logs import AccessLog, configure
 from prefix_router.observe.metrics import Metrics
 from prefix_router.observe.totals import Totals
+from prefix_router.proxy.dispatch import Dispatcher
 from prefix_router.proxy.fleet_store import FleetStore
 from prefix_router.proxy.front_door import FrontDoor
-from prefix_router.proxy.handler import Handler, ProxyOptions
+from prefix_router.proxy.handler import Handler, RequestLimits
 from prefix_router.proxy.local_answers import LocalAnswers
 from prefix_router.proxy.probes import ProbeOptions, Prober
+from prefix_router.proxy.replies import Replies
 from prefix_router.proxy.upstreams import Upstreams
 from prefix_router.routing.health import HealthPolicy
 from prefix_router.settings.model import Settings
@@ -94,18 +96,22 @@ class Router:
             ),
         )
         self._decider = decider_of(settings)
+        replies = Replies(decision_headers=settings.response_headers.decision)
         self.handler = Handler(
             store=self.store,
-            upstreams=self._upstreams,
             decider=self._decider,
+            dispatcher=Dispatcher(
+                store=self.store,
+                upstreams=self._upstreams,
+                strategy=self._decider.strategy,
+                replies=replies,
+                max_attempts=settings.retry.max_attempts,
+                clock=self._clock,
+            ),
+            replies=replies,
             local_answers=LocalAnswers(self.store, self._prober.refresh_models),
             observer=observer,
-            options=ProxyOptions(
-                max_body_bytes=settings.limits.max_body_bytes,
-                body_idle_seconds=timeouts.idle_seconds,
-                max_attempts=settings.retry.max_attempts,
-                decision_headers=settings.response_headers.decision,
-            ),
+            limits=RequestLimits(settings.limits.max_body_bytes, timeouts.idle_seconds),
             clock=self._clock,
         )
         self._front_door = FrontDoor(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from typing import Protocol
 
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
@@ -34,10 +35,52 @@ def is_streamed(content_type: str | None) -> bool:
     return content_type is not None and content_type.lower().lstrip().startswith(_STREAMED_TYPES)
 
 
-async def read_whole(request: web.BaseRequest, max_bytes: int, idle_seconds: float) -> bytes:
-    """Return the whole body. Raises the errors of this module. idle_seconds: 0 for no bound."""
-    pieces = [piece async for piece in _pieces(request, max_bytes, idle_seconds)]
-    return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+class RequestBody(Protocol):
+    """A request body on its way to a backend.
+
+    length: bytes, None when it goes chunked. bytes_read: how much came from the client so far.
+    """
+
+    @property
+    def length(self) -> int | None:
+        """Return the length that the request head announces."""
+
+    @property
+    def bytes_read(self) -> int:
+        """Return how many bytes the client has sent."""
+
+    @property
+    def replayable(self) -> bool:
+        """Whether it can be sent (again) from its beginning."""
+
+    def wire(self) -> bytes | AsyncIterator[bytes]:
+        """Return it as it goes on the wire."""
+
+    def release(self) -> None:
+        """Let go of it: it will not be sent again."""
+
+
+class WholeBody:
+    """A body that was read to its end. Its bytes are kept until `release`, not until the response ends."""
+
+    def __init__(self, data: bytes) -> None:
+        self.data: bytes | None = data
+        self.length = len(data)
+        self.bytes_read = len(data)
+
+    @property
+    def replayable(self) -> bool:
+        """Whether it is still at hand."""
+        return self.data is not None
+
+    def wire(self) -> bytes:
+        """Return the bytes as the client sent them."""
+        assert self.data is not None, "sent again after it was released"
+        return self.data
+
+    def release(self) -> None:
+        """Free the bytes: a long stream must not hold a large prompt."""
+        self.data = None
 
 
 class StreamedBody:
@@ -48,19 +91,26 @@ class StreamedBody:
         self._max_bytes = max_bytes
         self._idle_seconds = idle_seconds
         self.length = _declared_length(request, max_bytes)
-        """Declared length in bytes; None when chunked."""
-        self.started = False
-        """Whether any of it has been read, and so can not be sent again."""
         self.bytes_read = 0
+        self.replayable = True
 
     async def wire(self) -> AsyncIterator[bytes]:
         """Yield the bytes for the wire: as they are, or chunk by chunk when there is no length."""
-        self.started = True
+        self.replayable = False
         async for piece in _pieces(self._request, self._max_bytes, self._idle_seconds):
             self.bytes_read += len(piece)
             yield piece if self.length is not None else b"%x\r\n%b\r\n" % (len(piece), piece)
         if self.length is None:
             yield b"0\r\n\r\n"
+
+    def release(self) -> None:
+        """Nothing is kept."""
+
+
+async def read_whole(request: web.BaseRequest, max_bytes: int, idle_seconds: float) -> WholeBody:
+    """Read the whole body. Raises the errors of this module. idle_seconds: 0 for no bound."""
+    pieces = [piece async for piece in _pieces(request, max_bytes, idle_seconds)]
+    return WholeBody(pieces[0] if len(pieces) == 1 else b"".join(pieces))
 
 
 def _declared_length(request: web.BaseRequest, max_bytes: int) -> int | None:

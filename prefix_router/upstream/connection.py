@@ -1,4 +1,4 @@
-"""One HTTP/1.1 connection to a backend, and the response that is being read from it.
+"""One HTTP/1.1 connection to a backend.
 
 The parser is llhttp (through httptools); this file adds only what a proxy needs around it: which bytes
 end a response, back-pressure, two timeouts and a precise account of how an exchange failed. Body bytes
@@ -12,140 +12,18 @@ nobody asked for could be taken for the next response.
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import AsyncIterator, Callable
 from typing import cast
 
 import httptools
 
 from prefix_router.upstream.errors import ErrorKind, UpstreamError
+from prefix_router.upstream.response import Response
 
 READ_HIGH_WATER_BYTES = 128 * 1024
 """Unread body bytes at which the socket is no longer read, so that a slow client slows its backend."""
 
-READ_LOW_WATER_BYTES = 32 * 1024
-
 MAX_RESPONSE_HEAD_BYTES = 256 * 1024
-
-RawHeaders = list[tuple[bytes, bytes]]
-
-
-class Response:
-    """The response of one exchange: a complete head, and a body that is read as it arrives.
-
-    content_length: the declared length in bytes, None when the body is chunked or ends with the
-    connection. Read it to its end or call `abort`; both give the connection up.
-    """
-
-    __slots__ = (
-        "_buffered",
-        "_chunks",
-        "_complete",
-        "_connection",
-        "_error",
-        "_idle_deadline",
-        "_idle_seconds",
-        "_idle_timer",
-        "_waiter",
-        "content_length",
-        "headers",
-        "reason",
-        "status",
-    )
-
-    def __init__(self, connection: Connection, idle_seconds: float) -> None:
-        self.status = 0
-        self.reason = b""
-        self.headers: RawHeaders = []
-        self.content_length: int | None = None
-        self._connection: Connection | None = connection
-        self._chunks: deque[bytes] = deque()
-        self._buffered = 0
-        self._complete = False
-        self._error: UpstreamError | None = None
-        self._waiter: asyncio.Future[None] | None = None
-        self._idle_seconds = idle_seconds
-        self._idle_deadline = 0.0
-        self._idle_timer: asyncio.TimerHandle | None = None
-
-    @property
-    def complete(self) -> bool:
-        """Whether the last body byte has arrived (it may still wait to be read)."""
-        return self._complete
-
-    async def read(self) -> bytes:
-        """Return the body bytes that wait, or the next ones to arrive; b"" at the end.
-
-        Raises UpstreamError (TRUNCATED, IDLE_TIMEOUT) when the body breaks off; bytes that arrived
-        before the break are returned first.
-        """
-        while not self._chunks:
-            if self._complete:
-                return b""
-            if self._error is not None:
-                raise self._error
-            await self._wait()
-        chunk = self._chunks.popleft() if len(self._chunks) == 1 else b"".join(self._chunks)
-        self._chunks.clear()
-        self._buffered = 0
-        if self._connection is not None:
-            self._connection.resume_reading()
-        return chunk
-
-    def abort(self) -> None:
-        """Close the connection unless the response already ended. Safe to call at any time, repeatedly."""
-        if self._connection is not None:
-            self._connection.abort()
-
-    async def _wait(self) -> None:
-        loop = asyncio.get_running_loop()
-        self._waiter = loop.create_future()
-        if self._idle_seconds > 0:
-            # One timer per response, moved lazily: a stream of thousands of chunks sets it a few times.
-            self._idle_deadline = loop.time() + self._idle_seconds
-            if self._idle_timer is None:
-                self._idle_timer = loop.call_at(self._idle_deadline, self._idle_expired, loop)
-        try:
-            await self._waiter
-        finally:
-            self._waiter = None
-
-    def _idle_expired(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._idle_timer = None
-        if self._waiter is None or self._connection is None:
-            # The reader is busy writing to a slow client: that silence is not the backend's.
-            return
-        if loop.time() < self._idle_deadline:
-            self._idle_timer = loop.call_at(self._idle_deadline, self._idle_expired, loop)
-            return
-        self._connection.fail(ErrorKind.IDLE_TIMEOUT, f"silent for {self._idle_seconds:g} s")
-
-    def _wake(self) -> None:
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
-
-    def _detach(self) -> None:
-        self._connection = None
-        if self._idle_timer is not None:
-            self._idle_timer.cancel()
-            self._idle_timer = None
-        self._wake()
-
-    # What the connection tells its response:
-
-    def _feed(self, data: bytes) -> int:
-        self._chunks.append(data)
-        self._buffered += len(data)
-        self._wake()
-        return self._buffered
-
-    def _finish(self) -> None:
-        self._complete = True
-        self._detach()
-
-    def _fail(self, error: UpstreamError) -> None:
-        self._error = error
-        self._detach()
 
 
 class Connection(asyncio.Protocol):
@@ -293,7 +171,7 @@ class Connection(asyncio.Protocol):
         if response is None:
             return
         error = UpstreamError(kind, detail)
-        response._fail(error)
+        response.break_off(error)
         waiter, self._head_waiter = self._head_waiter, None
         if waiter is not None and not waiter.done():
             waiter.set_exception(error)
@@ -325,7 +203,7 @@ class Connection(asyncio.Protocol):
         response = self._response
         if response is not None and self._until_close and exc is None and self._head_waiter is None:
             self._response = None
-            response._finish()
+            response.finish()
         elif self._head_waiter is not None and self._head_bytes == 0:
             self.fail(ErrorKind.RESET, _lost(exc))
         elif self._head_waiter is not None:
@@ -379,7 +257,7 @@ class Connection(asyncio.Protocol):
             self.idle_since = self._loop.time()
             self._on_idle(self)
         if response is not None:
-            response._finish()
+            response.finish()
 
     # httptools callbacks
 
@@ -437,7 +315,7 @@ class Connection(asyncio.Protocol):
         response = self._response
         if response is None or self._message_ended:
             return
-        if response._feed(data) >= READ_HIGH_WATER_BYTES and not self._reading_paused:
+        if response.feed(data) >= READ_HIGH_WATER_BYTES and not self._reading_paused:
             self._reading_paused = True
             if self._transport is not None:
                 self._transport.pause_reading()

@@ -16,8 +16,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from ssl import SSLContext, SSLError
 
-from prefix_router.upstream.connection import Connection, Response
+from prefix_router.upstream.connection import Connection
 from prefix_router.upstream.errors import ErrorKind, UpstreamError
+from prefix_router.upstream.response import Response
 
 
 @dataclass(frozen=True, slots=True)

@@ -61,6 +61,7 @@ class Replica:
                 *("--host", "127.0.0.1", "--port", str(self.port)),
             ],
             {
+                "PYTHONDONTWRITEBYTECODE": "",  # the set-up leaves compiling to the first start
                 "HF_HUB_OFFLINE": "1",
                 "VLLM_NO_USAGE_STATS": "1",
                 "VLLM_HOST_IP": "127.0.0.1",

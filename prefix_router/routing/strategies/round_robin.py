@@ -44,8 +44,9 @@ class RoundRobin:
             return None
         travelled = self._travelled
         rear = max(travelled.get(member.name, 0) for member in members) - _LAP
-        chosen = min(members, key=lambda member: max(rear, travelled.get(member.name, rear)))
-        place = max(rear, travelled.get(chosen.name, rear))
+        places = [max(rear, travelled.get(member.name, rear)) for member in members]
+        place = min(places)
+        chosen = members[places.index(place)]
         travelled[chosen.name] = place + _LAP // chosen.backend.weight
         if len(travelled) > len(fleet.members):
             self._travelled = {name: far for name, far in travelled.items() if name in fleet.by_name}

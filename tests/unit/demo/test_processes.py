@@ -26,11 +26,10 @@ async def test_a_process_is_found_by_the_url_it_prints_and_stopped_more_than_onc
         url = await child.url()
         async with aiohttp.ClientSession() as session:
             await child.ready(session, f"{url}/health")
-        assert child.running
     finally:
         await child.stop()
-    assert not child.running
     await child.stop()
+    assert not child.running
 
 
 def test_a_port_that_is_taken_is_told_with_the_flag_to_change() -> None:

@@ -231,7 +231,19 @@ def test_newcomer_on_a_point_that_is_taken_shares_it_as_in_a_new_ring(
     assert_same(before.with_weights(after), Ring(after, 8))
 
 
-def test_only_what_changed_is_hashed_again(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("after", "changed"),
+    [
+        ({**BEFORE, A: 1}, ["a"]),
+        (dict.fromkeys(numbered(7), 1), numbered(8)[7:]),
+        ({**dict.fromkeys(numbered(7), 1), A: 1}, ["a", *numbered(8)[7:]]),
+        (dict(reversed(BEFORE.items())), []),
+    ],
+    ids=["joins", "leaves", "replaced", "other order"],
+)
+def test_only_names_that_join_or_leave_are_hashed_again(
+    monkeypatch: pytest.MonkeyPatch, after: dict[BackendName, int], changed: list[str]
+) -> None:
     ring = Ring(BEFORE, 40)
     hashed: list[str] = []
 
@@ -240,8 +252,8 @@ def test_only_what_changed_is_hashed_again(monkeypatch: pytest.MonkeyPatch) -> N
         return point_of(text)
 
     monkeypatch.setattr(ring_module, "point_of", recording)
-    ring.with_weights({**BEFORE, A: 1})
-    assert hashed == [f"a-{number}" for number in range(40)]
+    ring.with_weights(after)
+    assert sorted(hashed) == sorted(f"{name}-{number}" for name in changed for number in range(40))
 
 
 @pytest.mark.parametrize("weight", [0, -1])

@@ -5,9 +5,10 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from prefix_router.upstream.connection import READ_HIGH_WATER_BYTES, Response
+from prefix_router.upstream.connection import READ_HIGH_WATER_BYTES
 from prefix_router.upstream.errors import ErrorKind, UpstreamError
 from prefix_router.upstream.pool import Pool, Timeouts
+from prefix_router.upstream.response import Response
 from tests.support.scripted_backend import Conversation, Script, ScriptedBackend, playing
 
 HEAD = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n"

@@ -5,9 +5,9 @@ import socket
 
 import pytest
 
-from prefix_router.upstream.connection import Response
 from prefix_router.upstream.errors import ErrorKind, UpstreamError
 from prefix_router.upstream.pool import Pool, Timeouts
+from prefix_router.upstream.response import Response
 from tests.support.scripted_backend import Conversation, ScriptedBackend, answering, playing
 
 HEAD = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n"

@@ -5,7 +5,7 @@ from collections import Counter
 import pytest
 
 from prefix_router.routing.decision import Decision, Reason
-from prefix_router.routing.fleet import BackendState, Fleet
+from prefix_router.routing.fleet import BackendName, BackendState, Fleet
 from prefix_router.routing.ring import point_of
 from prefix_router.routing.strategies.session import Session
 from tests.support.fleets import backend_names, busy, fleet_of, member, numbered, query
@@ -47,7 +47,8 @@ def test_session_of_an_unusable_backend_goes_to_the_next_on_the_ring_and_comes_b
     healthy = busy({A: 0, B: 0, C: 0})
     session = next(f"s{number}" for number in range(1_000) if ring_order(healthy, f"s{number}")[0] == "a")
     broken = fleet_of([member("a", state=state), member("b"), member("c")])
-    assert outcome(broken, session) == (ring_order(healthy, session)[1], Reason.FAILOVER)
+    stand_in = broken.by_name[BackendName(ring_order(healthy, session)[1])]
+    assert Session().choose(query(session=session), broken) == Decision(stand_in, Reason.FAILOVER, A)
     assert outcome(healthy, session) == ("a", Reason.SESSION)
 
 

@@ -1,0 +1,243 @@
+"""From a query to a delivered response: decide, lease, send, relay, and again elsewhere when that may be.
+
+The loop asks three pure rooms and obeys: the strategy says where, the retry table says whether once more, the
+health table hears what happened. Between a decision and its lease there is no await, so the next decision
+already counts this request.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from http import HTTPStatus
+
+from aiohttp import web
+
+from prefix_router.observe.events import Outcome, RetryCause
+from prefix_router.openai_api.headers import header, request_head, response_headers
+from prefix_router.openai_api.observer import response_observer
+from prefix_router.proxy.body import RequestBody
+from prefix_router.proxy.continuations import Continuations
+from prefix_router.proxy.downstream import Downstream
+from prefix_router.proxy.exchange import Exchange
+from prefix_router.proxy.fleet_store import FleetStore
+from prefix_router.proxy.lease import Lease
+from prefix_router.proxy.replies import Replies
+from prefix_router.proxy.upstreams import Upstreams
+from prefix_router.routing.decision import Decision, Query, Reason, Strategy
+from prefix_router.routing.health import HealthEvent
+from prefix_router.routing.retry import Failure, Verdict, verdict
+from prefix_router.upstream.errors import ErrorKind, UpstreamError
+from prefix_router.upstream.response import Response
+
+logger = logging.getLogger(__name__)
+
+_BACK_PRESSURE = (HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.TOO_MANY_REQUESTS)
+
+_FAILURE_OF = {
+    ErrorKind.UNREACHABLE: Failure.UNREACHABLE,
+    ErrorKind.CONNECT_TIMEOUT: Failure.CONNECT_TIMEOUT,
+    ErrorKind.RESET: Failure.RESET,
+    ErrorKind.BAD_RESPONSE: Failure.BAD_RESPONSE,
+    ErrorKind.FIRST_BYTE_TIMEOUT: Failure.FIRST_BYTE_TIMEOUT,
+    ErrorKind.TRUNCATED: Failure.BROKEN_STREAM,
+    ErrorKind.IDLE_TIMEOUT: Failure.BROKEN_STREAM,
+}
+
+_RETRY_CAUSE_OF = {
+    Failure.UNREACHABLE: RetryCause.CONNECT,
+    Failure.CONNECT_TIMEOUT: RetryCause.CONNECT,
+    Failure.STALE_CONNECTION: RetryCause.REUSED_CONNECTION,
+    Failure.RESET: RetryCause.RESET,
+    Failure.BAD_RESPONSE: RetryCause.RESET,
+    Failure.BACK_PRESSURE: RetryCause.BACK_PRESSURE,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Errand:
+    """One request on its way: what came in, where the answer goes, and the record of it.
+
+    target: path and query in origin form.
+    """
+
+    request: web.BaseRequest
+    target: bytes
+    body: RequestBody
+    exchange: Exchange
+    downstream: Downstream
+
+
+class _AttemptFailedError(Exception):
+    """An attempt ended without a byte for the client."""
+
+    def __init__(self, failure: Failure) -> None:
+        super().__init__(failure.value)
+        self.failure = failure
+
+
+class Dispatcher:
+    """Sends errands to backends. max_attempts: backends that one request may be sent to."""
+
+    def __init__(
+        self,
+        *,
+        store: FleetStore,
+        upstreams: Upstreams,
+        strategy: Strategy,
+        replies: Replies,
+        max_attempts: int,
+        clock: Callable[[], float],
+    ) -> None:
+        self._store = store
+        self._upstreams = upstreams
+        self._strategy = strategy
+        self._replies = replies
+        self._max_attempts = max_attempts
+        self._clock = clock
+        self._continuations = Continuations()
+
+    async def dispatch(self, errand: Errand, query: Query) -> None:
+        """Deliver a response for `errand`: a backend's, or an error."""
+        exchange = errand.exchange
+        last: Failure | None = None
+        decision = self._decide(query, exchange)
+        while decision is not None:
+            exchange.attempts += 1
+            exchange.decision = decision
+            with Lease(decision.member.in_flight):
+                try:
+                    await self._attempt(errand, query, decision)
+                except _AttemptFailedError as error:
+                    last = error.failure
+                else:
+                    return
+            name = decision.member.name
+            if last is Failure.BACK_PRESSURE:
+                query = query.after_refusal(name)
+            elif self._verdict(last, errand) is Verdict.NEXT_BACKEND:
+                query = query.after_failure(name)
+            else:
+                break
+            decision = self._decide(query, exchange)
+            if decision is not None:
+                exchange.retry_causes.append(_RETRY_CAUSE_OF[last])
+        if last is None:
+            self._replies.fail_unroutable(exchange, errand.downstream, self._store.fleet)
+        else:
+            self._replies.fail_upstream(exchange, errand.downstream, last)
+
+    def _decide(self, query: Query, exchange: Exchange) -> Decision | None:
+        fleet = self._store.fleet
+        if exchange.subject.continues is not None:
+            name = self._continuations.backend(exchange.subject.continues)
+            member = None if name is None else fleet.by_name.get(name)
+            if member is not None and member.admits() and name not in query.failed | query.refused:
+                return Decision(member, Reason.CONTINUATION)
+        return self._strategy.choose(query, fleet)
+
+    async def _attempt(self, errand: Errand, query: Query, decision: Decision) -> None:
+        """Send to one backend and relay its answer. Raises _AttemptFailedError before the first byte."""
+        response = await self._send(errand, decision)
+        received = self._clock()
+        backend = decision.member.backend
+        exchange = errand.exchange
+        if response.status in _BACK_PRESSURE:
+            again = self._verdict(Failure.BACK_PRESSURE, errand) is Verdict.NEXT_BACKEND
+            tried = query.failed | query.refused | {backend.name}
+            if again and self._store.fleet.routable(query.model, tried):
+                response.abort()
+                raise _AttemptFailedError(Failure.BACK_PRESSURE)
+        elif response.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+            self._store.report(backend, HealthEvent.REQUEST_BAD, f"status {response.status}")
+        else:
+            self._store.report(backend, HealthEvent.REQUEST_OK)
+        errand.body.release()
+        exchange.status = response.status
+        try:
+            await self._relay(errand, decision, response, received)
+        except UpstreamError as error:
+            self._store.report(backend, HealthEvent.REQUEST_BAD, error.kind.value)
+            logger.warning("response of %s to %s broke off: %s", backend.name, exchange.request_id, error)
+            exchange.outcome, exchange.error_code = Outcome.UPSTREAM_TRUNCATED, error.kind.value
+            errand.downstream.abort()
+        finally:
+            response.abort()
+
+    async def _send(self, errand: Errand, decision: Decision) -> Response:
+        began = self._clock()
+        request, exchange, body = errand.request, errand.exchange, errand.body
+        backend = decision.member.backend
+        upstream = self._upstreams.of(backend)
+        method = request.method.encode()
+        head = request_head(
+            method,
+            upstream.target(errand.target),
+            request.raw_headers,
+            host=upstream.address.host_header,
+            body_length=body.length,
+            request_id=exchange.request_id.encode(),
+            client_address=(request.remote or "").encode(),
+            client_host=header(request.raw_headers, b"host"),
+        )
+        exchange.router_seconds += self._clock() - began
+        fresh = False
+        while True:
+            try:
+                return await upstream.pool.send(method, head, body.wire(), fresh=fresh)
+            except UpstreamError as error:
+                failure = _FAILURE_OF[error.kind]
+                if failure is Failure.RESET and error.reused:
+                    failure = Failure.STALE_CONNECTION
+                if self._verdict(failure, errand) is Verdict.SAME_BACKEND:
+                    exchange.retry_causes.append(RetryCause.REUSED_CONNECTION)
+                    fresh = True
+                    continue
+                unreachable = failure is Failure.UNREACHABLE
+                event = HealthEvent.UNREACHABLE if unreachable else HealthEvent.REQUEST_BAD
+                self._store.report(backend, event, error.detail)
+                logger.info("%s failed for %s: %s", backend.name, exchange.request_id, error)
+                raise _AttemptFailedError(failure) from error
+
+    def _verdict(self, failure: Failure, errand: Errand) -> Verdict:
+        return verdict(
+            failure,
+            attempt=errand.exchange.attempts,
+            max_attempts=self._max_attempts,
+            replayable=errand.body.replayable,
+            repeatable=errand.exchange.subject.repeatable,
+        )
+
+    async def _relay(self, errand: Errand, decision: Decision, response: Response, received: float) -> None:
+        exchange, downstream = errand.exchange, errand.downstream
+        watch = response_observer(
+            _text(header(response.headers, b"content-type")),
+            _text(header(response.headers, b"content-encoding")),
+            response.status,
+        )
+        headers = response_headers(response.headers) + self._replies.headers(exchange, decision)
+        downstream.start(response.status, response.reason, headers, response.content_length)
+        exchange.router_seconds += self._clock() - received
+        try:
+            while chunk := await response.read():
+                await downstream.write(chunk)
+                if exchange.first_byte_at is None:
+                    exchange.first_byte_at = self._clock()
+                watch.feed(chunk)
+                if exchange.first_token_at is None and watch.first_content:
+                    exchange.first_token_at = self._clock()
+                if watch.terminal:
+                    # A client that closes right after the last event has got what it asked for.
+                    exchange.outcome = Outcome.COMPLETED
+            downstream.finish()
+            exchange.outcome = Outcome.COMPLETED
+        finally:
+            watch.finish()
+            exchange.usage = watch.usage
+            if watch.response_id is not None:
+                self._continuations.remember(watch.response_id, decision.member.name)
+
+
+def _text(value: bytes | None) -> str | None:
+    return None if value is None else value.decode("latin-1")

@@ -1,0 +1,104 @@
+"""What the router itself says to a client: its few answers, and every error of its own.
+
+Errors are OpenAI-shaped JSON (Anthropic's shape on `/v1/messages`) with a code from a closed set; the same
+code is the metric label. An error that comes after the response has begun cannot be said any more: the
+response is broken off instead.
+"""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+
+from prefix_router.observe.events import Outcome
+from prefix_router.openai_api.errors import ErrorCode
+from prefix_router.proxy.downstream import Downstream
+from prefix_router.proxy.exchange import Exchange
+from prefix_router.proxy.local_answers import Answer
+from prefix_router.routing.decision import Decision
+from prefix_router.routing.fleet import Fleet
+from prefix_router.routing.retry import Failure
+
+RETRY_AFTER_SECONDS = 1
+"""What a 503 recommends: probes look at a backend that is out of service about once a second."""
+
+_UPSTREAM_ERRORS = {
+    Failure.FIRST_BYTE_TIMEOUT: (ErrorCode.BACKEND_TIMEOUT, "The backend did not answer in time"),
+    Failure.BAD_RESPONSE: (ErrorCode.BACKEND_BAD_RESPONSE, "The backend's answer is not valid HTTP"),
+    Failure.BACK_PRESSURE: (ErrorCode.NO_BACKEND_AVAILABLE, "All backends that can answer are full"),
+}
+_UNREACHABLE = (ErrorCode.BACKEND_UNREACHABLE, "No backend could be reached")
+
+
+class Replies:
+    """Writes the router's own responses. decision_headers: whether responses name backend and reason."""
+
+    def __init__(self, *, decision_headers: bool) -> None:
+        self._decision_headers = decision_headers
+
+    def headers(self, exchange: Exchange, decision: Decision | None) -> list[tuple[bytes, bytes]]:
+        """Return the headers that the router adds to every response."""
+        headers = [(b"x-request-id", exchange.request_id.encode())]
+        if decision is not None and self._decision_headers:
+            headers.append((b"x-prefix-router-backend", decision.member.name.encode()))
+            headers.append((b"x-prefix-router-reason", decision.reason.value.encode()))
+        return headers
+
+    def answer(self, exchange: Exchange, downstream: Downstream, answer: Answer) -> None:
+        """Send an answer of the router's own."""
+        exchange.status, exchange.outcome = answer.status, answer.outcome
+        exchange.subject = answer.subject
+        self._send(exchange, downstream, answer.status, answer.body, answer.headers)
+
+    def fail(
+        self,
+        exchange: Exchange,
+        downstream: Downstream,
+        code: ErrorCode,
+        message: str,
+        outcome: Outcome = Outcome.REJECTED,
+    ) -> None:
+        """Answer with an error, or break off an answer that has begun."""
+        exchange.outcome, exchange.error_code = outcome, code.value
+        if downstream.started:
+            downstream.abort()
+            return
+        exchange.status = code.status
+        if downstream.gone:
+            exchange.outcome = Outcome.CLIENT_DISCONNECTED
+            return
+        unavailable = code.status == HTTPStatus.SERVICE_UNAVAILABLE
+        headers = ((b"Retry-After", b"%d" % RETRY_AFTER_SECONDS),) if unavailable else ()
+        body = code.body(message, anthropic=exchange.subject.api == "messages")
+        self._send(exchange, downstream, code.status, body, headers)
+
+    def fail_unroutable(self, exchange: Exchange, downstream: Downstream, fleet: Fleet) -> None:
+        """Say that no backend can take the request, and what is the matter with them."""
+        if not fleet.members:
+            self.fail(exchange, downstream, ErrorCode.NO_BACKEND_CONFIGURED, "No backend is configured.")
+            return
+        states = [
+            "draining" if member.draining else member.state.value
+            for member in fleet.members
+            if member.serves(exchange.subject.model)
+        ]
+        counts = ", ".join(f"{states.count(state)} {state}" for state in sorted(set(states)))
+        message = f"No backend can take this request now ({counts}). Try again shortly."
+        self.fail(exchange, downstream, ErrorCode.NO_BACKEND_AVAILABLE, message)
+
+    def fail_upstream(self, exchange: Exchange, downstream: Downstream, failure: Failure) -> None:
+        """Say that backends were tried in vain; `failure` is what the last one did."""
+        code, what = _UPSTREAM_ERRORS.get(failure, _UNREACHABLE)
+        attempts = f"after {exchange.attempts} attempt{'s' if exchange.attempts > 1 else ''}"
+        self.fail(exchange, downstream, code, f"{what} ({attempts}).", Outcome.UPSTREAM_FAILED)
+
+    def _send(
+        self,
+        exchange: Exchange,
+        downstream: Downstream,
+        status: int,
+        body: bytes,
+        headers: tuple[tuple[bytes, bytes], ...],
+    ) -> None:
+        phrase = HTTPStatus(status).phrase.encode()
+        own = [(b"Content-Type", b"application/json"), *headers, *self.headers(exchange, None)]
+        downstream.send(status, phrase, own, body)
