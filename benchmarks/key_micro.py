@@ -79,9 +79,8 @@ def bodies() -> dict[str, tuple[str, bytes]]:
 def microseconds(call: Callable[[], object], budget_seconds: float = 0.5) -> float:
     once = min(timeit.repeat(call, number=1, repeat=3))
     number = max(1, int(budget_seconds / _REPETITIONS / once))
-    return (
-        min(timeit.repeat(call, timer=time.process_time, number=number, repeat=_REPETITIONS)) / number * 1e6
-    )
+    times = timeit.repeat(call, timer=time.process_time, number=number, repeat=_REPETITIONS)
+    return min(times) / number * 1e6
 
 
 def measure() -> list[dict[str, Any]]:
@@ -100,8 +99,9 @@ def measure() -> list[dict[str, Any]]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
+    as_json = parser.parse_args().json
     rows = measure()
-    if parser.parse_args().json:
+    if as_json:
         print(json.dumps(rows, indent=2))
         return
     columns = list(rows[0])

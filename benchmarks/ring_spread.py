@@ -2,7 +2,7 @@
 
     python benchmarks/ring_spread.py > benchmarks/results/ring_spread.md
 
-Shares are exact (arc lengths, not samples), over many random sets of `host:port` names. "In the band" is the
+Shares are exact (arc lengths, not samples), over many random sets of `host:port` names. "In band" is the
 fraction of name sets in which each of seven backends owns 13.3–15.4% of the keys. Deterministic but for the
 times; about five minutes.
 """
@@ -31,10 +31,10 @@ HEADER = """\
     python benchmarks/ring_spread.py --name-sets {name_sets} --seed {seed}
 
 Shares are relative to the fair share (1.00). Smallest: the least share of any backend, 5th percentile of name
-sets; largest: 95th percentile. Stddev: of all shares. In the band: name sets in which all of seven backends
+sets; largest: 95th percentile. Stddev: of all shares. In band: name sets in which all of seven backends
 own 13.3–15.4%. Build: a whole ring; change: one backend joins (`with_weights`); both CPU time, best of five.
 
-| backends | virtual nodes | name sets | smallest | largest | stddev | in the band | build ms | change ms | KiB |
+| backends | virtual nodes | name sets | smallest | largest | stddev | in band | build ms | change ms | KiB |
 |---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|"""
 
 

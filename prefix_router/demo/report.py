@@ -25,8 +25,8 @@ def as_json(plan: DemoPlan, results: Mapping[str, Measurement]) -> dict[str, Any
     return {
         "strategies": {
             strategy: {
-                "hit_rate": result.hit_rate,
-                "ttft_ms": {f"p{percent}": result.percentile(percent) for percent in PERCENTILES},
+                "hit_rate": round(result.hit_rate, 4),
+                "ttft_ms": {f"p{percent}": round(result.percentile(percent), 1) for percent in PERCENTILES},
                 "share": result.share,
                 "reasons": result.reasons,
                 "requests": len(result.ttft_ms),

@@ -18,7 +18,8 @@ from typing import NamedTuple
 import msgspec
 from msgspec import Raw
 
-from prefix_router.openai_api.raw_json import ABSENT, Head, canonical, is_present, items, string, text
+from prefix_router.openai_api.allowance import Allowance
+from prefix_router.openai_api.raw_json import ABSENT, Head, is_present, items, string
 
 
 class Part(NamedTuple):
@@ -94,8 +95,8 @@ _KINDS_OF_TEXT = {
 _NOT_IN_THE_PROMPT = frozenset({"cache_control"})
 
 
-def parts(content: Content, *, nested: bool = False) -> Iterator[Part]:
-    """Yield the parts of a message's content.
+def parts(content: Content, allowance: Allowance, *, nested: bool = False) -> Iterator[Part]:
+    """Yield the parts of a message's content, as many as are allowed.
 
     nested: inside a tool result, where no further tool result is opened. Else a body of nothing but nested
     results would be passed over again at each of its levels.
@@ -104,6 +105,8 @@ def parts(content: Content, *, nested: bool = False) -> Iterator[Part]:
         yield Part("text", content)
         return
     for raw in items(content):
+        if not allowance.part():
+            return
         part = _text_or_part.decode(raw)
         if isinstance(part, str):
             yield Part("text", part)
@@ -117,30 +120,32 @@ def parts(content: Content, *, nested: bool = False) -> Iterator[Part]:
             yield Part("thinking", part.thinking)
         elif kind == "tool_use":
             use = _tool_use.decode(raw)
-            yield from call(use.name, use.input)
+            yield from call(use.name, use.input, allowance)
         elif kind == "tool_result" and not nested:
             yield Part("tool_result", "", counted=False)
-            yield from parts(_tool_result.decode(raw).content, nested=True)
+            yield from parts(_tool_result.decode(raw).content, allowance, nested=True)
         else:
-            yield from _medium(kind, raw)
+            yield from _medium(kind, raw, allowance)
 
 
-def call(name: str | None, arguments: Raw) -> Iterator[Part]:
+def call(name: str | None, arguments: Raw, allowance: Allowance) -> Iterator[Part]:
     """Yield the parts of a tool call. Its id is not one: a client or an engine draws it at random."""
     yield Part("call", name or "", counted=False)
     if is_present(arguments):
-        yield Part("arguments", text(arguments))
+        yield Part("arguments", allowance.text(arguments))
 
 
-def calls(tool_calls: Head | None) -> Iterator[Part]:
-    """Yield the parts of a chat message's `tool_calls`."""
+def calls(tool_calls: Head | None, allowance: Allowance) -> Iterator[Part]:
+    """Yield the parts of a chat message's `tool_calls`, as many as are allowed."""
     for raw in items(tool_calls):
+        if not allowance.part():
+            return
         function = _tool_call.decode(raw).function
         if function is not None:
-            yield from call(function.name, function.arguments)
+            yield from call(function.name, function.arguments, allowance)
 
 
-def _medium(kind: str, raw: Raw) -> Iterator[Part]:
+def _medium(kind: str, raw: Raw, allowance: Allowance) -> Iterator[Part]:
     try:
         medium = _media.decode(raw)
     except msgspec.ValidationError:  # some other part with a member of one of these names
@@ -149,7 +154,7 @@ def _medium(kind: str, raw: Raw) -> Iterator[Part]:
     if isinstance(identity, _Source):
         identity = identity.url or identity.data
     if identity is None:
-        identity = canonical(raw, without=_NOT_IN_THE_PROMPT).decode()
+        identity = allowance.canonical(raw, without=_NOT_IN_THE_PROMPT).decode()
     yield Part(kind, identity, counted=False)
     if medium.uuid is not None:
         yield Part("uuid", medium.uuid, counted=False)

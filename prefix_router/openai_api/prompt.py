@@ -13,8 +13,9 @@ from typing import Annotated, Any, NamedTuple, TypeAlias
 import msgspec
 from msgspec import Raw
 
+from prefix_router.openai_api.allowance import Allowance
 from prefix_router.openai_api.content import Part
-from prefix_router.openai_api.raw_json import UNDECODABLE, canonical, is_present
+from prefix_router.openai_api.raw_json import UNDECODABLE, is_present
 
 _BYTES_PER_ID = 12
 """Ten digits, a comma and a space: reading this much finds the ids that are wanted, unless indented."""
@@ -29,7 +30,7 @@ class Turn(NamedTuple):
     parts: Sequence[Part]
 
 
-Reader: TypeAlias = Callable[[Raw], Turn]
+Reader: TypeAlias = Callable[[Any, Allowance], Turn]
 
 
 class UnreadablePromptError(ValueError):
@@ -47,26 +48,28 @@ class Prompt(msgspec.Struct, frozen=True):
     fields: tuple[tuple[str, Raw], ...] = ()
     opening: tuple[tuple[Reader, Raw], ...] = ()
     messages: Sequence[Any] = ()
-    read_message: Callable[[Any], Turn] | None = None
+    read_message: Reader | None = None
     ids: Raw | None = None
 
     def preamble(self) -> Iterator[tuple[str, bytes]]:
         """Yield the fields that are present, each in canonical form. Raises UnreadablePromptError."""
+        allowance = Allowance()
         try:
             for name, value in self.fields:
                 if is_present(value):
-                    yield name, canonical(value)
+                    yield name, allowance.canonical(value)
         except UNDECODABLE as error:
             raise UnreadablePromptError from error
 
     def turns(self) -> Iterator[Turn]:
         """Yield the turns in order. Raises UnreadablePromptError at the first that cannot be read."""
+        allowance = Allowance()
         try:
             for read, value in self.opening:
-                yield read(value)
+                yield read(value, allowance)
             if self.read_message is not None:
                 for value in self.messages:
-                    yield self.read_message(value)
+                    yield self.read_message(value, allowance)
         except UNDECODABLE as error:
             raise UnreadablePromptError from error
 

@@ -4,10 +4,8 @@ A request body may have megabytes of conversation of which a key needs the first
 out a value as `Raw`, a window on the body: finding its end costs one pass (about 2 GB/s on ASCII) and builds
 nothing. So the cost of a body is that pass, plus the decoding of what is really read.
 
-Two bounds keep a hostile body from costing more than that pass:
-
-- of an array, only the first `MOST_ITEMS` elements are looked at (`Head`); the rest is passed over;
-- a value is only put in canonical form up to `MOST_CANONICAL_BYTES`.
+Of an array of messages, only the first `MOST_ITEMS` elements are looked at (`Head`) and the rest is passed
+over, so that the number of elements does not matter either.
 
 Decoding raises one of `UNDECODABLE` and nothing else, whatever the bytes are.
 """
@@ -27,9 +25,6 @@ ABSENT = Raw(b"null")
 
 MOST_ITEMS = 64
 """Elements of an array of messages, content parts or tool calls that are looked at."""
-
-MOST_CANONICAL_BYTES = 256 * 1024
-"""Longer values stay as the client wrote them: sorting them would hold up everybody else's requests."""
 
 _NEAR_BYTES = 64
 
@@ -106,24 +101,15 @@ def string(value: Raw) -> str | None:
 def canonical(value: Raw, without: frozenset[str] = frozenset()) -> bytes:
     """Return one spelling for all equal values: members sorted, no white space, no members that are null.
 
-    `without`: members of the value itself to leave out. A value longer than `MOST_CANONICAL_BYTES` comes
-    back as it is. Raises one of `UNDECODABLE`.
+    `without`: members of the value itself to leave out. Raises one of `UNDECODABLE`.
     """
     written = bytes(value)
-    if len(written) > MOST_CANONICAL_BYTES:
-        return written
     built = _anything.decode(written)
     if without and isinstance(built, dict):
         built = {name: member for name, member in built.items() if name not in without}
     if b"null" in written:
         built = _without_nulls(built)
     return _canonical.encode(built)
-
-
-def text(value: Raw) -> str:
-    """Return a string's own text, anything else in canonical form. Raises one of `UNDECODABLE`."""
-    own = string(value)
-    return canonical(value).decode() if own is None else own
 
 
 def _without_nulls(value: Any) -> Any:

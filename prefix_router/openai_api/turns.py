@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec import Raw
 
+from prefix_router.openai_api.allowance import Allowance
 from prefix_router.openai_api.content import Content, Function, Part, call, calls, named, parts
 from prefix_router.openai_api.prompt import Turn
-from prefix_router.openai_api.raw_json import ABSENT, Head, array_head, canonical, items, lead, text
+from prefix_router.openai_api.raw_json import ABSENT, Head, array_head, items, lead
 
 
 class Message(msgspec.Struct):
@@ -62,30 +63,30 @@ _ROLES_OF_CLIENTS = {"ctx": "user", "msg": "user"}
 _CHANGES_IN_HISTORY = frozenset({"cache_control", "id", "status"})
 
 
-def chat_turn(value: Message | Raw) -> Turn:
+def chat_turn(value: Message | Raw, allowance: Allowance) -> Turn:
     """Read a message of chat completions."""
     message = value if isinstance(value, Message) else _message.decode(value)
     found = [*named(message.name)]
     thinking = message.reasoning or message.reasoning_content
     if thinking:
         found.append(Part("thinking", thinking))
-    found += parts(message.content)
-    found += calls(message.tool_calls)
+    found += parts(message.content, allowance)
+    found += calls(message.tool_calls, allowance)
     if message.function_call is not None:
-        found += call(message.function_call.name, message.function_call.arguments)
+        found += call(message.function_call.name, message.function_call.arguments, allowance)
     return Turn(message.role or "", found)
 
 
-def anthropic_turn(value: Message | Raw) -> Turn:
+def anthropic_turn(value: Message | Raw, allowance: Allowance) -> Turn:
     """Read an Anthropic message."""
-    role, found = chat_turn(value)
+    role, found = chat_turn(value, allowance)
     role = _ROLES_OF_CLIENTS.get(role, role)
     return Turn(role, _without_billing_note(found) if role == "system" else found)
 
 
-def anthropic_system(raw: Raw) -> Turn:
+def anthropic_system(raw: Raw, allowance: Allowance) -> Turn:
     """Read Anthropic's `system`: a string or text blocks."""
-    return Turn("system", _without_billing_note(parts(_content.decode(raw))))
+    return Turn("system", _without_billing_note(parts(_content.decode(raw), allowance)))
 
 
 def _without_billing_note(found: Iterable[Part]) -> list[Part]:
@@ -93,43 +94,43 @@ def _without_billing_note(found: Iterable[Part]) -> list[Part]:
     return [part for part in found if not part.text.startswith(_BILLING_NOTE)]
 
 
-def instructions(raw: Raw) -> Turn:
+def instructions(raw: Raw, allowance: Allowance) -> Turn:
     """Read `instructions` of the Responses API: the system turn."""
-    return Turn("system", [*parts(_content.decode(raw))])
+    return Turn("system", [*parts(_content.decode(raw), allowance)])
 
 
-def user_text(raw: Raw) -> Turn:
+def user_text(raw: Raw, allowance: Allowance) -> Turn:
     """Read a plain `input` of the Responses API: the user's turn."""
-    return Turn("user", [Part("text", text(raw))])
+    return Turn("user", [Part("text", allowance.text(raw))])
 
 
-def plain_text(raw: Raw) -> Turn:
+def plain_text(raw: Raw, allowance: Allowance) -> Turn:
     """Read a prompt that has no role."""
-    return Turn("", [Part("text", text(raw))])
+    return Turn("", [Part("text", allowance.text(raw))])
 
 
-def embeds(raw: Raw) -> Turn:
+def embeds(raw: Raw, allowance: Allowance) -> Turn:
     """Read `prompt_embeds`, whose data stand for text: known by all of it."""
-    return Turn("", [Part("prompt_embeds", text(raw), counted=False)])
+    return Turn("", [Part("prompt_embeds", allowance.text(raw), counted=False)])
 
 
-def loose_text(raw: Raw) -> Turn:
+def loose_text(raw: Raw, allowance: Allowance) -> Turn:
     """Read what is compared: a text, an array of them, or any other value by its JSON."""
     values = items(_array.decode(raw)) if lead(raw) == "[" else (raw,)
-    return Turn("", [Part("text", text(value)) for value in values])
+    return Turn("", [Part("text", allowance.text(value)) for value in values])
 
 
-def item_turn(raw: Raw) -> Turn:
+def item_turn(raw: Raw, allowance: Allowance) -> Turn:
     """Read an element of the `input` of the Responses API."""
     item = _item.decode(raw)
     kind = item.type or "message"
     if kind == "message":
-        return Turn(item.role or "", [*parts(item.content)])
+        return Turn(item.role or "", [*parts(item.content, allowance)])
     if kind == "function_call":
-        return Turn("assistant", [*call(item.name, item.arguments)])
+        return Turn("assistant", [*call(item.name, item.arguments, allowance)])
     if kind == "function_call_output":
-        return Turn("tool", [*parts(item.output)])
+        return Turn("tool", [*parts(item.output, allowance)])
     if kind == "reasoning":
-        return Turn("assistant", [*parts(item.content or item.summary)])
-    whole = canonical(raw, without=_CHANGES_IN_HISTORY).decode()
+        return Turn("assistant", [*parts(item.content or item.summary, allowance)])
+    whole = allowance.canonical(raw, without=_CHANGES_IN_HISTORY).decode()
     return Turn(kind, [Part(kind, whole, counted=False)])

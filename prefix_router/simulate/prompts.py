@@ -41,9 +41,7 @@ def render_chat(body: dict[str, Any]) -> bytes:
 def render_preamble(body: dict[str, Any]) -> bytes:
     """Tools, documents and template arguments, those that are there."""
     return b"".join(
-        pad(f"<|{name}|>".encode()) + pad(_canonical(body[name])) + _END
-        for name in _TEMPLATE_FIELDS
-        if body.get(name)
+        render_role(name) + pad(_canonical(body[name])) for name in _TEMPLATE_FIELDS if body.get(name)
     )
 
 

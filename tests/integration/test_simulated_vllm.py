@@ -15,6 +15,7 @@ import openai
 import pytest
 
 from prefix_router.openai_api.engine_metrics import EngineMetrics, parse_engine_metrics
+from prefix_router.simulate.api import STORED_RESPONSES
 from prefix_router.simulate.server import SimulatedVllm
 from prefix_router.simulate.settings import StandInSettings
 from tests.support.sse import read_events
@@ -226,6 +227,15 @@ async def test_a_response_that_is_not_stored_cannot_be_continued() -> None:
         )
         assert (await client.get("/v1/responses/resp_unknown"))[0] == 404
     assert (status, error["code"]) == (404, 404)
+
+
+async def test_only_the_latest_responses_are_kept() -> None:
+    async with stand_in() as client:
+        ids = [
+            (await client.post("/v1/responses", {"input": "Hi", "max_output_tokens": 1}))["id"]
+            for _ in range(STORED_RESPONSES + 1)
+        ]
+        assert [(await client.get(f"/v1/responses/{ids[n]}"))[0] for n in (0, 1, -1)] == [404, 200, 200]
 
 
 async def test_text_survives_tokenize_and_detokenize() -> None:

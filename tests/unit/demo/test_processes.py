@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import socket
 
 import aiohttp
@@ -26,6 +27,8 @@ async def test_a_process_is_found_by_the_url_it_prints_and_stopped_more_than_onc
         url = await child.url()
         async with aiohttp.ClientSession() as session:
             await child.ready(session, f"{url}/health")
+        # Ctrl-C in a terminal goes to a whole process group: it must not reach the child.
+        assert os.getpgid(child._process.pid) != os.getpgid(0)
     finally:
         await child.stop()
     await child.stop()

@@ -140,6 +140,17 @@ def test_equal_blocks_computed_side_by_side_are_both_kept_and_the_older_is_found
     assert cache.lookup([1], 1) == []
 
 
+def test_of_several_equal_blocks_the_oldest_that_is_left_is_found() -> None:
+    cache = BlockCache(3)
+    oldest, middle, newest = (fill(cache, [1]) for _ in range(3))
+    cache.release(oldest)
+    cache.allocate(1)
+    assert cache.lookup([1], 1) == middle
+    cache.release(middle)
+    cache.allocate(1)
+    assert cache.lookup([1], 1) == newest
+
+
 def test_evicting_the_newer_of_two_equal_blocks_leaves_the_older() -> None:
     cache = BlockCache(2)
     older = fill(cache, [1])

@@ -121,6 +121,17 @@ def test_usage_is_what_running_requests_hold_and_not_what_is_cached() -> None:
     assert engine.kv_usage == 0.0
 
 
+def test_a_sequence_takes_a_block_only_when_its_last_one_is_full() -> None:
+    engine = make_engine(blocks=10)
+    engine.add(make_request(6, output=8))
+    held = []
+    while engine.start_step() is not None:
+        held.append(round(engine.kv_usage * 10))
+        engine.finish_step()
+    # What is computed when each step ends: 6 tokens, then one more with each token after the first.
+    assert held == [-(-computed // BLOCK) for computed in range(6, 14)]
+
+
 def test_a_request_that_can_never_fit_is_refused() -> None:
     engine = make_engine(blocks=10)
     engine.add(make_request(36, output=4))
@@ -376,15 +387,16 @@ def test_a_preempted_request_keeps_its_output_and_finishes_it() -> None:
     assert newer.status is RequestStatus.FINISHED
 
 
-def test_a_preempted_request_is_first_in_the_queue() -> None:
-    engine, older, newer = preempt_one()
-    late = make_request(1)
-    engine.add(late)
+def test_a_preempted_request_goes_before_all_that_wait() -> None:
+    engine = make_engine(blocks=10, sequences=2)
+    older, newer = make_request(range(16), output=16), make_request(range(50, 66), output=16)
+    patient = make_request(1)
+    run_until_preemption(engine, older, newer, patient)
     finished: list[EngineRequest] = []
     while (result := engine.step()) is not None:
         finished += result.finished
-        assert late.status is RequestStatus.WAITING or newer.status is not RequestStatus.WAITING
-    assert set(finished) == {older, newer, late}
+        assert patient.status is RequestStatus.WAITING or newer.status is not RequestStatus.WAITING
+    assert set(finished) == {older, newer, patient}
 
 
 def test_recomputing_does_not_count_as_a_query_or_change_what_was_cached() -> None:

@@ -7,6 +7,7 @@ import msgspec
 import pytest
 from msgspec import Raw
 
+from prefix_router.openai_api.allowance import MOST_PARTS, Allowance
 from prefix_router.openai_api.content import Content, Part, call, calls, named, parts
 from prefix_router.openai_api.raw_json import ABSENT, UNDECODABLE, Head
 
@@ -14,7 +15,7 @@ _content: msgspec.json.Decoder[Content] = msgspec.json.Decoder(Content)
 
 
 def read(content: Any) -> list[Part]:
-    return list(parts(_content.decode(json.dumps(content))))
+    return list(parts(_content.decode(json.dumps(content)), Allowance()))
 
 
 def raw(value: Any) -> Raw:
@@ -138,9 +139,14 @@ def test_a_tool_result_within_a_tool_result_is_not_opened() -> None:
 
 
 def test_a_call_has_its_arguments_as_text_or_as_json() -> None:
-    assert list(call("f", raw('{"a": 1}'))) == [Part("call", "f", False), Part("arguments", '{"a": 1}')]
-    assert list(call("f", raw({"a": 1}))) == [Part("call", "f", False), Part("arguments", '{"a":1}')]
-    assert list(call(None, ABSENT)) == [Part("call", "", False)]
+    def read_call(arguments: Raw) -> list[Part]:
+        return list(call("f", arguments, Allowance()))
+
+    name = Part("call", "f", False)
+    assert read_call(raw('{"a": 1}')) == [name, Part("arguments", '{"a": 1}')]
+    assert read_call(raw({"a": 1})) == [name, Part("arguments", '{"a":1}')]
+    assert read_call(ABSENT) == [name]
+    assert list(call(None, ABSENT, Allowance())) == [Part("call", "", False)]
 
 
 def test_the_calls_of_a_message_are_read_in_order_and_without_ids() -> None:
@@ -150,7 +156,7 @@ def test_the_calls_of_a_message_are_read_in_order_and_without_ids() -> None:
         {"id": "call_3", "type": "function", "function": {"name": "g", "arguments": None}},
     ]
     head = msgspec.json.decode(json.dumps(listed), type=Head)
-    assert list(calls(head)) == [
+    assert list(calls(head, Allowance())) == [
         Part("call", "f", False),
         Part("arguments", "{}"),
         Part("call", "g", False),
@@ -166,3 +172,14 @@ def test_a_name_is_a_part_if_it_is_one() -> None:
 def test_content_of_another_shape_is_refused(content: Any) -> None:
     with pytest.raises(UNDECODABLE):
         read(content)
+
+
+def test_no_more_parts_are_read_than_are_allowed_in_all() -> None:
+    texts = _content.decode(json.dumps([""] * 64))
+    results = _content.decode(json.dumps([{"type": "tool_result", "content": [""] * 63}]))
+    functions = msgspec.json.decode(json.dumps([{"function": {"name": "f"}}] * 64), type=Head)
+    allowance = Allowance()
+    found: list[Part] = []
+    for _ in range(MOST_PARTS // 64):
+        found += [*parts(texts, allowance), *parts(results, allowance), *calls(functions, allowance)]
+    assert len(found) == MOST_PARTS

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from msgspec import Raw
 
+from prefix_router.openai_api.allowance import Allowance
 from prefix_router.openai_api.prompt import Prompt, Turn, UnreadablePromptError
 from prefix_router.openai_api.raw_json import ABSENT
 from prefix_router.openai_api.turns import chat_turn, plain_text
@@ -38,13 +39,13 @@ def test_turns_are_the_opening_and_then_the_messages() -> None:
 
 
 def test_a_prompt_without_messages_ends_with_its_opening() -> None:
-    assert list(Prompt(opening=((plain_text, raw("a")),)).turns()) == [plain_text(raw("a"))]
+    assert list(Prompt(opening=((plain_text, raw("a")),)).turns()) == [plain_text(raw("a"), Allowance())]
 
 
 def test_a_turn_is_read_when_it_is_asked_for_and_not_before() -> None:
     read: list[bytes] = []
 
-    def reader(value: Raw) -> Turn:
+    def reader(value: Raw, allowance: Allowance) -> Turn:
         read.append(bytes(value))
         return Turn("user", ())
 
