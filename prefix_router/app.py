@@ -8,7 +8,9 @@ cut. A second signal cuts at once.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
+import resource
 import signal
 import sys
 import time
@@ -33,6 +35,7 @@ from prefix_router.proxy.handler import Handler, RequestLimits
 from prefix_router.proxy.local_answers import LocalAnswers
 from prefix_router.proxy.probes import ProbeOptions, Prober
 from prefix_router.proxy.replies import Replies
+from prefix_router.proxy.tasks import TaskGroup
 from prefix_router.proxy.upstreams import Upstreams
 from prefix_router.routing.health import HealthPolicy
 from prefix_router.settings.model import Settings
@@ -111,7 +114,9 @@ class Router:
             replies=replies,
             local_answers=LocalAnswers(self.store, self._prober.refresh_models),
             observer=observer,
-            limits=RequestLimits(settings.limits.max_body_bytes, timeouts.idle_seconds),
+            limits=RequestLimits(
+                settings.limits.max_body_bytes, timeouts.idle_seconds, timeouts.client_write_seconds
+            ),
             clock=self._clock,
         )
         self._front_door = FrontDoor(
@@ -119,6 +124,7 @@ class Router:
             keepalive_seconds=timeouts.client_keepalive_seconds,
             max_header_bytes=settings.limits.max_header_bytes,
         )
+        self._tasks = TaskGroup()
         self._data_server: asyncio.Server | None = None
         self._admin: web.AppRunner | None = None
         self.port = settings.listen.port
@@ -140,6 +146,7 @@ class Router:
         except OSError:
             await self.stop(grace_seconds=0)
             raise
+        self._tasks.start("watch clients", self._front_door.watch())
         self._prober.sync(member.backend for member in self.store.fleet.members)
 
     async def stop(self, grace_seconds: float) -> None:
@@ -147,11 +154,14 @@ class Router:
         self.handler.closing = True
         if self._data_server is not None:
             self._data_server.close()
+        deadline = self._clock() + grace_seconds
         await self.handler.drained(grace_seconds)
+        await self._front_door.flushed(deadline - self._clock())
         self._front_door.pre_shutdown()
         await self._front_door.shutdown(_CUT_SECONDS)
         await self.handler.drained(_CUT_SECONDS)
         await self._prober.stop()
+        await self._tasks.stop()
         self._upstreams.close()
         if self._admin is not None:
             await self._admin.cleanup()
@@ -194,12 +204,20 @@ class Router:
 
 def serve(settings: Settings) -> int:
     """Run a router until it is told to stop; return the exit status."""
+    _raise_file_limit()
     logs = configure(settings.logging.level.value, settings.logging.format.value)
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             return runner.run(_serve(settings))
     finally:
         logs.shutdown()
+
+
+def _raise_file_limit() -> None:
+    """Each request costs two sockets; the usual soft limit of 1,024 is there for programs that use select."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 async def _serve(settings: Settings) -> int:

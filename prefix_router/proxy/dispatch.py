@@ -26,6 +26,7 @@ from prefix_router.proxy.lease import Lease
 from prefix_router.proxy.replies import Replies
 from prefix_router.proxy.upstreams import Upstreams
 from prefix_router.routing.decision import Decision, Query, Reason, Strategy
+from prefix_router.routing.fleet import Backend
 from prefix_router.routing.health import HealthEvent
 from prefix_router.routing.retry import Failure, Verdict, verdict
 from prefix_router.upstream.errors import ErrorKind, UpstreamError
@@ -37,7 +38,8 @@ _BACK_PRESSURE = (HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.TOO_MANY_REQUESTS)
 
 _FAILURE_OF = {
     ErrorKind.UNREACHABLE: Failure.UNREACHABLE,
-    ErrorKind.CONNECT_TIMEOUT: Failure.CONNECT_TIMEOUT,
+    ErrorKind.CONNECT_FAILED: Failure.CONNECT_FAILED,
+    ErrorKind.EXHAUSTED: Failure.EXHAUSTED,
     ErrorKind.RESET: Failure.RESET,
     ErrorKind.BAD_RESPONSE: Failure.BAD_RESPONSE,
     ErrorKind.FIRST_BYTE_TIMEOUT: Failure.FIRST_BYTE_TIMEOUT,
@@ -47,12 +49,16 @@ _FAILURE_OF = {
 
 _RETRY_CAUSE_OF = {
     Failure.UNREACHABLE: RetryCause.CONNECT,
-    Failure.CONNECT_TIMEOUT: RetryCause.CONNECT,
+    Failure.CONNECT_FAILED: RetryCause.CONNECT,
     Failure.STALE_CONNECTION: RetryCause.REUSED_CONNECTION,
     Failure.RESET: RetryCause.RESET,
     Failure.BAD_RESPONSE: RetryCause.RESET,
     Failure.BACK_PRESSURE: RetryCause.BACK_PRESSURE,
 }
+
+
+_STALE_SECONDS = 1.0
+"""A reused connection that dies within this time was closing already; later, the backend may have worked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,9 +112,9 @@ class Dispatcher:
         while decision is not None:
             exchange.attempts += 1
             exchange.decision = decision
-            with Lease(decision.member.in_flight):
+            with Lease(decision.member) as lease:
                 try:
-                    await self._attempt(errand, query, decision)
+                    await self._attempt(errand, query, decision, lease)
                 except _AttemptFailedError as error:
                     last = error.failure
                 else:
@@ -126,7 +132,9 @@ class Dispatcher:
         if last is None:
             self._replies.fail_unroutable(exchange, errand.downstream, self._store.fleet)
         else:
-            self._replies.fail_upstream(exchange, errand.downstream, last)
+            # Somebody who is merely full can be asked again soon; that is what the client should hear.
+            full = Failure.BACK_PRESSURE if query.refused else last
+            self._replies.fail_upstream(exchange, errand.downstream, full)
 
     def _decide(self, query: Query, exchange: Exchange) -> Decision | None:
         fleet = self._store.fleet
@@ -137,7 +145,7 @@ class Dispatcher:
                 return Decision(member, Reason.CONTINUATION)
         return self._strategy.choose(query, fleet)
 
-    async def _attempt(self, errand: Errand, query: Query, decision: Decision) -> None:
+    async def _attempt(self, errand: Errand, query: Query, decision: Decision, lease: Lease) -> None:
         """Send to one backend and relay its answer. Raises _AttemptFailedError before the first byte."""
         response = await self._send(errand, decision)
         received = self._clock()
@@ -149,21 +157,28 @@ class Dispatcher:
             if again and self._store.fleet.routable(query.model, tried):
                 response.abort()
                 raise _AttemptFailedError(Failure.BACK_PRESSURE)
-        elif response.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
-            self._store.report(backend, HealthEvent.REQUEST_BAD, f"status {response.status}")
-        else:
-            self._store.report(backend, HealthEvent.REQUEST_OK)
         errand.body.release()
         exchange.status = response.status
         try:
-            await self._relay(errand, decision, response, received)
+            await self._relay(errand, decision, response, received, lease)
         except UpstreamError as error:
-            self._store.report(backend, HealthEvent.REQUEST_BAD, error.kind.value)
+            self._store.report(backend, HealthEvent.REQUEST_BAD, error.kind.value, exchange.subject.key)
             logger.warning("response of %s to %s broke off: %s", backend.name, exchange.request_id, error)
             exchange.outcome, exchange.error_code = Outcome.UPSTREAM_TRUNCATED, error.kind.value
             errand.downstream.abort()
+        else:
+            self._judge(backend, response.status, exchange)
         finally:
             response.abort()
+
+    def _judge(self, backend: Backend, status: int, exchange: Exchange) -> None:
+        """Tell the health table of a response that was delivered whole. Back-pressure is not judged."""
+        if status in _BACK_PRESSURE or status == HTTPStatus.NOT_IMPLEMENTED:
+            return
+        if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+            self._store.report(backend, HealthEvent.REQUEST_BAD, f"status {status}", exchange.subject.key)
+        else:
+            self._store.report(backend, HealthEvent.REQUEST_OK)
 
     async def _send(self, errand: Errand, decision: Decision) -> Response:
         began = self._clock()
@@ -182,21 +197,24 @@ class Dispatcher:
             client_host=header(request.raw_headers, b"host"),
         )
         exchange.router_seconds += self._clock() - began
+        sent_at = self._clock()
         fresh = False
         while True:
             try:
                 return await upstream.pool.send(method, head, body.wire(), fresh=fresh)
             except UpstreamError as error:
                 failure = _FAILURE_OF[error.kind]
-                if failure is Failure.RESET and error.reused:
+                at_once = self._clock() - sent_at < _STALE_SECONDS
+                if failure is Failure.RESET and error.reused and (at_once or exchange.subject.repeatable):
                     failure = Failure.STALE_CONNECTION
                 if self._verdict(failure, errand) is Verdict.SAME_BACKEND:
                     exchange.retry_causes.append(RetryCause.REUSED_CONNECTION)
                     fresh = True
                     continue
-                unreachable = failure is Failure.UNREACHABLE
-                event = HealthEvent.UNREACHABLE if unreachable else HealthEvent.REQUEST_BAD
-                self._store.report(backend, event, error.detail)
+                if failure is Failure.UNREACHABLE:
+                    self._store.report(backend, HealthEvent.UNREACHABLE, error.detail)
+                elif failure is not Failure.EXHAUSTED:
+                    self._store.report(backend, HealthEvent.REQUEST_BAD, error.detail, exchange.subject.key)
                 logger.info("%s failed for %s: %s", backend.name, exchange.request_id, error)
                 raise _AttemptFailedError(failure) from error
 
@@ -209,7 +227,9 @@ class Dispatcher:
             repeatable=errand.exchange.subject.repeatable,
         )
 
-    async def _relay(self, errand: Errand, decision: Decision, response: Response, received: float) -> None:
+    async def _relay(
+        self, errand: Errand, decision: Decision, response: Response, received: float, lease: Lease
+    ) -> None:
         exchange, downstream = errand.exchange, errand.downstream
         watch = response_observer(
             _text(header(response.headers, b"content-type")),
@@ -224,6 +244,7 @@ class Dispatcher:
                 await downstream.write(chunk)
                 if exchange.first_byte_at is None:
                     exchange.first_byte_at = self._clock()
+                    lease.prove()
                 watch.feed(chunk)
                 if exchange.first_token_at is None and watch.first_content:
                     exchange.first_token_at = self._clock()

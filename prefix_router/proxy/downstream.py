@@ -10,16 +10,13 @@ towards HTTP/1.0. A response that cannot be finished is broken off so that the c
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import struct
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 from aiohttp import HttpVersion10, HttpVersion11, web
-
-if TYPE_CHECKING:
-    import asyncio
 
 _RESET_ON_CLOSE = struct.pack("ii", 1, 0)
 
@@ -47,10 +44,21 @@ class _Delivered(web.StreamResponse):
 class Downstream:
     """Writes one response. `started` says whether the client has seen any of it."""
 
-    __slots__ = ("_chunked", "_head_only", "_http10", "_request", "bytes_sent", "keep_alive", "started")
+    __slots__ = (
+        "_chunked",
+        "_head_only",
+        "_http10",
+        "_request",
+        "_write_seconds",
+        "bytes_sent",
+        "keep_alive",
+        "started",
+    )
 
-    def __init__(self, request: web.BaseRequest) -> None:
+    def __init__(self, request: web.BaseRequest, write_seconds: float = 0.0) -> None:
+        """write_seconds: how long a client may take nothing of a response that waits for it, 0 for ever."""
         self._request = request
+        self._write_seconds = write_seconds
         self._http10 = request.version < HttpVersion11
         self._head_only = request.method == "HEAD"
         self._chunked = False
@@ -99,7 +107,12 @@ class Downstream:
         else:
             transport.write(chunk)
         if self._request.protocol.writing_paused:
-            await self._request.writer.drain()
+            try:
+                async with asyncio.timeout(self._write_seconds if self._write_seconds > 0 else None):
+                    await self._request.writer.drain()
+            except TimeoutError:
+                transport.abort()
+                raise ConnectionResetError("client takes nothing") from None
 
     def finish(self) -> None:
         """End the body."""

@@ -17,7 +17,15 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from prefix_router.observe.events import BackendChanged, Observer
-from prefix_router.routing.fleet import Backend, BackendName, BackendState, Fleet, InFlight, Member
+from prefix_router.routing.fleet import (
+    Backend,
+    BackendName,
+    BackendState,
+    Fleet,
+    InFlight,
+    Member,
+    with_last_resorts,
+)
 from prefix_router.routing.health import Health, HealthEvent, HealthPolicy, may_eject, step
 from prefix_router.routing.ring import Ring
 
@@ -39,6 +47,7 @@ class _Record:
     in_flight: InFlight = field(default_factory=InFlight)
     models: tuple[ServedModel, ...] | None = None
     draining: bool = False
+    last_suspect: int | None = None
 
     def member(self) -> Member:
         models = self.backend.models
@@ -85,11 +94,21 @@ class FleetStore:
         self._records = records
         self._publish()
 
-    def report(self, backend: Backend, event: HealthEvent, cause: str = "") -> None:
-        """Apply one piece of evidence about `backend`. `cause` is for the log line of a change."""
+    def report(
+        self, backend: Backend, event: HealthEvent, cause: str = "", suspect: int | None = None
+    ) -> None:
+        """Apply one piece of evidence about `backend`.
+
+        cause: for the log line of a change. suspect: key of the request that went wrong; one prompt that
+        goes wrong again and again is the prompt's fault and counts once.
+        """
         record = self._records.get(backend.name)
         if record is None or record.backend.url != backend.url:
             return
+        if event is HealthEvent.REQUEST_BAD:
+            if suspect is not None and suspect == record.last_suspect:
+                return
+            record.last_suspect = suspect
         before = record.health
         after = step(before, event, self._clock(), self._policy)
         if after is before:
@@ -130,9 +149,10 @@ class FleetStore:
     def served_models(self) -> Mapping[BackendName, tuple[ServedModel, ...] | None]:
         """Models as listed by each backend that takes traffic, in configuration order."""
         served: dict[BackendName, tuple[ServedModel, ...] | None] = {}
-        for name, record in self._records.items():
-            if record.health.state not in (BackendState.DOWN, BackendState.EJECTED):
-                served[name] = record.models
+        for member in self.fleet.members:
+            out = member.state is BackendState.EJECTED and not member.last_resort
+            if member.state is not BackendState.DOWN and not out:
+                served[member.name] = self._records[member.name].models
         return served
 
     def health(self, name: BackendName) -> Health:
@@ -140,4 +160,5 @@ class FleetStore:
         return self._records[name].health
 
     def _publish(self) -> None:
-        self.fleet = Fleet(tuple(record.member() for record in self._records.values()), self._ring)
+        members = [record.member() for record in self._records.values()]
+        self.fleet = Fleet(tuple(with_last_resorts(members)), self._ring)

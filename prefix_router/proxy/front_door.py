@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
+import time
 from collections.abc import Awaitable, Callable
 
 from aiohttp import web
@@ -20,6 +22,23 @@ from prefix_router.openai_api.errors import ErrorCode
 logger = logging.getLogger(__name__)
 
 MAX_HEADERS = 256
+WATCH_INTERVAL_SECONDS = 0.5
+FLUSH_INTERVAL_SECONDS = 0.02
+
+# Linux's numbers (include/net/tcp_states.h); the state is the first byte of struct tcp_info.
+_TCP_INFO: int | None = getattr(socket, "TCP_INFO", None)
+_TCP_CLOSE, _TCP_CLOSE_WAIT = 7, 8
+
+
+def _has_left(transport: asyncio.Transport) -> bool:
+    """Whether the kernel has seen the other side close or reset. False where it cannot be asked."""
+    sock = transport.get_extra_info("socket")
+    if sock is None or _TCP_INFO is None:
+        return False
+    try:
+        return sock.getsockopt(socket.IPPROTO_TCP, _TCP_INFO, 1)[0] in (_TCP_CLOSE, _TCP_CLOSE_WAIT)
+    except OSError:
+        return False
 
 
 class _Connection(web.RequestHandler):
@@ -66,6 +85,31 @@ class FrontDoor(web.Server):
         self._keepalive_seconds = keepalive_seconds
         self._max_header_bytes = max_header_bytes
         self._read_buffer_bytes = read_buffer_bytes
+
+    async def watch(self) -> None:
+        """Close connections whose client has left unnoticed. Runs until cancelled.
+
+        While a client has sent more than is wanted (a pipelined request, an upload that nobody takes) its
+        socket is not read, and so its end is not seen. The kernel knows.
+        """
+        while True:
+            await asyncio.sleep(WATCH_INTERVAL_SECONDS)
+            for connection in self.connections:
+                transport = connection.transport
+                if transport is not None and not transport.is_closing() and _has_left(transport):
+                    transport.abort()
+
+    async def flushed(self, seconds: float) -> bool:
+        """Wait until clients have taken all that was written for them, at most `seconds`."""
+        deadline = time.monotonic() + seconds
+        while any(
+            connection.transport is not None and connection.transport.get_write_buffer_size()
+            for connection in self.connections
+        ):
+            if time.monotonic() >= deadline:
+                return False
+            await asyncio.sleep(FLUSH_INTERVAL_SECONDS)
+        return True
 
     def __call__(self) -> web.RequestHandler:
         """Make the protocol of a new connection."""

@@ -41,10 +41,15 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class RequestLimits:
-    """What a client may send. body_idle_seconds: how long it may pause in its body, 0 for no bound."""
+    """What a client may send, and how slow it may be (seconds, 0 for no bound).
+
+    body_idle_seconds: how long it may pause in its body. write_seconds: how long it may take nothing of a
+    response that waits for it.
+    """
 
     max_body_bytes: int
     body_idle_seconds: float
+    write_seconds: float
 
 
 class Handler:
@@ -90,8 +95,8 @@ class Handler:
         """Serve one request."""
         target = origin_form(request.raw_path.encode("utf-8", "surrogateescape"))
         exchange = Exchange(self._clock(), _request_id(request), request.method, _path(target))
-        downstream = Downstream(request)
-        if self.closing:
+        downstream = Downstream(request, self._limits.write_seconds)
+        if self.closing or "Upgrade" in request.headers:  # aiohttp reads no request after an upgrade
             downstream.keep_alive = False
         self.active += 1
         try:
@@ -124,7 +129,6 @@ class Handler:
             self._replies.answer(exchange, downstream, answer)
             return
         if request.method == "CONNECT" or request.headers.get("Upgrade", "").lower() == "websocket":
-            downstream.keep_alive = False
             message = "Tunnels and protocol upgrades are not supported."
             self._replies.fail(exchange, downstream, ErrorCode.NOT_IMPLEMENTED, message)
             return

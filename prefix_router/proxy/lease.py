@@ -10,23 +10,41 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from prefix_router.routing.fleet import BackendState
+
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from prefix_router.routing.fleet import InFlight
+    from prefix_router.routing.fleet import InFlight, Member
 
 
 class Lease:
-    """Counts from construction until `release` (or the end of a `with` block)."""
+    """Counts from construction until `release` (or the end of a `with` block).
 
-    __slots__ = ("_in_flight",)
+    On a half-open backend it is also a trial, until `prove` or `release`: the next trial may begin as soon as
+    this one has shown that the backend works, however long its response takes.
+    """
 
-    def __init__(self, in_flight: InFlight) -> None:
+    __slots__ = ("_in_flight", "_trial")
+
+    def __init__(self, member: Member) -> None:
+        in_flight = member.in_flight
         in_flight.count += 1
         self._in_flight: InFlight | None = in_flight
+        self._trial: InFlight | None = None
+        if member.state is BackendState.HALF_OPEN:
+            in_flight.trials += 1
+            self._trial = in_flight
+
+    def prove(self) -> None:
+        """End the trial: the backend has answered. Further calls do nothing."""
+        trial, self._trial = self._trial, None
+        if trial is not None:
+            trial.trials -= 1
 
     def release(self) -> None:
         """Give the slot back; further calls do nothing."""
+        self.prove()
         in_flight, self._in_flight = self._in_flight, None
         if in_flight is not None:
             in_flight.count -= 1

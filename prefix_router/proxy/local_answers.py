@@ -8,16 +8,21 @@ Everything else, known or not, goes to a backend.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from urllib.parse import unquote
 
 import msgspec
 
 from prefix_router.observe.events import Outcome
 from prefix_router.openai_api.errors import ErrorCode
 from prefix_router.proxy.decider import Subject
-from prefix_router.proxy.fleet_store import FleetStore
+from prefix_router.proxy.fleet_store import FleetStore, ServedModel
+from prefix_router.routing.fleet import BackendName
 
+Served = Mapping[BackendName, tuple[ServedModel, ...] | None]
+
+_MODELS_PREFIX = "/v1/models/"
 _HEALTH_PATHS = frozenset({"/health", "/ping"})
 
 
@@ -50,6 +55,8 @@ class LocalAnswers:
             return None
         if path == "/v1/models":
             return self._models()
+        if path.startswith(_MODELS_PREFIX):
+            return self._model(path.removeprefix(_MODELS_PREFIX))
         if path in _HEALTH_PATHS:
             return self._health()
         return None
@@ -57,20 +64,34 @@ class LocalAnswers:
     def _models(self) -> Answer | None:
         subject = Subject(api="models")
         served = self._store.served_models()
-        objects: dict[str, bytes] = {}
-        for name, models in served.items():
-            for model in models or ():
-                objects.setdefault(model.id, model.json)
-            for declared in self._store.fleet.by_name[name].backend.models or ():
-                objects.setdefault(declared, b"")
+        objects = self._objects(served)
         if not objects:
             if served:
                 return None  # nobody has been asked, or nobody has a list: let a backend say what it says
             code = ErrorCode.NO_BACKEND_AVAILABLE
             body = code.body("No backend is there to list its models. Try again shortly.")
             return Answer(code.status, body, subject, Outcome.REJECTED, ((b"Retry-After", b"1"),))
-        entries = [json or _declared(model) for model, json in objects.items()]
-        return Answer(200, b'{"object":"list","data":[%b]}' % b",".join(entries), subject)
+        return Answer(200, b'{"object":"list","data":[%b]}' % b",".join(objects.values()), subject)
+
+    def _model(self, name: str) -> Answer | None:
+        objects = self._objects(self._store.served_models())
+        if not objects:
+            return None
+        subject = Subject(api="models")
+        if (found := objects.get(unquote(name))) is not None:
+            return Answer(200, found, subject)
+        code = ErrorCode.MODEL_NOT_FOUND
+        return Answer(code.status, code.body("The model does not exist."), subject, Outcome.REJECTED)
+
+    def _objects(self, served: Served) -> dict[str, bytes]:
+        """Model objects by id, the first backend's where several serve one."""
+        objects: dict[str, bytes] = {}
+        for name, models in served.items():
+            for model in models or ():
+                objects.setdefault(model.id, model.json)
+            for declared in self._store.fleet.by_name[name].backend.models or ():
+                objects.setdefault(declared, _declared(declared))
+        return objects
 
     def _health(self) -> Answer:
         subject = Subject(api="health")

@@ -117,22 +117,38 @@ class Prober:
         await asyncio.gather(*(self._ask_models(backend) for backend in backends))
 
     async def _watch_health(self, backend: Backend) -> None:
-        loop = asyncio.get_running_loop()
-        models_due = loop.time()
+        models_due = asyncio.get_running_loop().time()
         while True:
-            state = self._state(backend)
-            event, cause = await self._ask_health(backend)
-            if event is HealthEvent.PROBE_OK and (loop.time() >= models_due or state is BackendState.DOWN):
-                # Before the state changes: who was down may be another process with other models now.
-                await self._ask_models(backend)
-                refresh = self._options.models_refresh_seconds
-                models_due = loop.time() + self._jittered(refresh) if refresh > 0 else float("inf")
+            try:
+                models_due = await self._probe(backend, models_due)
+            except Exception:
+                # Whatever it was, a backend that nobody asks any more would never come back.
+                logger.exception("probe of %s failed in the router", backend.name)
+            await self._pause(backend)
+
+    async def _probe(self, backend: Backend, models_due: float) -> float:
+        """Ask once for health, and for models when that is due; return when they are due next."""
+        loop = asyncio.get_running_loop()
+        was_down = self._state(backend) is BackendState.DOWN
+        event, cause = await self._ask_health(backend)
+        if event is HealthEvent.PROBE_OK and (loop.time() >= models_due or was_down):
+            # Before the state changes: who was down may be another process with other models now.
+            await self._ask_models(backend)
+            refresh = self._options.models_refresh_seconds
+            models_due = loop.time() + self._jittered(refresh) if refresh > 0 else float("inf")
+        if event is not None:
             self._store.report(backend, event, cause)
-            self._answered.add(backend.name)
-            interval = self._options.health_interval_seconds
+        self._answered.add(backend.name)
+        return models_due
+
+    async def _pause(self, backend: Backend) -> None:
+        """Wait for the next probe: the interval, or less as soon as the backend is out of service."""
+        loop = asyncio.get_running_loop()
+        due = loop.time() + self._jittered(self._options.health_interval_seconds)
+        while (left := due - loop.time()) > 0:
+            await asyncio.sleep(min(left, self._jittered(_RECOVERY_INTERVAL_SECONDS)))
             if self._state(backend) is not BackendState.HEALTHY:
-                interval = min(interval, _RECOVERY_INTERVAL_SECONDS)
-            await asyncio.sleep(self._jittered(interval))
+                return
 
     async def _watch_engine(self, backend: Backend) -> None:
         interval = self._options.engine_metrics_interval_seconds
@@ -154,10 +170,12 @@ class Prober:
                     )
             await asyncio.sleep(self._jittered(interval))
 
-    async def _ask_health(self, backend: Backend) -> tuple[HealthEvent, str]:
+    async def _ask_health(self, backend: Backend) -> tuple[HealthEvent | None, str]:
         try:
             status, _ = await self._get(backend, self._options.health_path)
         except UpstreamError as error:
+            if error.kind is ErrorKind.EXHAUSTED:
+                return None, ""
             refused = error.kind is ErrorKind.UNREACHABLE
             return HealthEvent.UNREACHABLE if refused else HealthEvent.PROBE_BAD, f"probe: {error}"
         except TimeoutError:

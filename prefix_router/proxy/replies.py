@@ -24,6 +24,7 @@ RETRY_AFTER_SECONDS = 1
 _UPSTREAM_ERRORS = {
     Failure.FIRST_BYTE_TIMEOUT: (ErrorCode.BACKEND_TIMEOUT, "The backend did not answer in time"),
     Failure.BAD_RESPONSE: (ErrorCode.BACKEND_BAD_RESPONSE, "The backend's answer is not valid HTTP"),
+    Failure.EXHAUSTED: (ErrorCode.NO_BACKEND_AVAILABLE, "The router has no socket left"),
     Failure.BACK_PRESSURE: (ErrorCode.NO_BACKEND_AVAILABLE, "All backends that can answer are full"),
 }
 _UNREACHABLE = (ErrorCode.BACKEND_UNREACHABLE, "No backend could be reached")

@@ -9,8 +9,8 @@ backend has meanwhile left the fleet or come back under the same name.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import cached_property
 from typing import NewType
@@ -49,12 +49,16 @@ class Backend:
 
 
 class InFlight:
-    """The live number of leases on one backend. Changed only by `proxy.lease`."""
+    """The live number of leases on one backend. Changed only by `proxy.lease`.
 
-    __slots__ = ("count",)
+    trials: how many of them were taken while the backend was half-open and have not proven anything yet.
+    """
+
+    __slots__ = ("count", "trials")
 
     def __init__(self) -> None:
         self.count = 0
+        self.trials = 0
 
     def __repr__(self) -> str:
         return f"InFlight({self.count})"
@@ -65,6 +69,8 @@ class Member:
     """A backend in a snapshot.
 
     `models` is what its `/v1/models` lists, or None while that is not known: then it may serve anything.
+    `last_resort` says that no other backend in a better state could stand in for it: then a doubtful one is
+    better than an error.
     """
 
     backend: Backend
@@ -72,6 +78,7 @@ class Member:
     in_flight: InFlight
     models: frozenset[str] | None = None
     draining: bool = False
+    last_resort: bool = False
 
     @property
     def name(self) -> BackendName:
@@ -89,7 +96,9 @@ class Member:
         state = self.state
         if state is BackendState.HEALTHY or state is BackendState.STARTING:
             return True
-        return state is BackendState.HALF_OPEN and self.in_flight.count == 0
+        if state is BackendState.HALF_OPEN:
+            return self.last_resort or self.in_flight.trials == 0
+        return state is BackendState.EJECTED and self.last_resort
 
 
 @dataclass(frozen=True)
@@ -142,3 +151,32 @@ class Fleet:
             member = self.by_name[name]
             if member.serves(model):
                 yield member
+
+
+_IN_SERVICE = frozenset({BackendState.HEALTHY, BackendState.STARTING})
+_BETTER_THAN = {
+    BackendState.HALF_OPEN: _IN_SERVICE,
+    BackendState.EJECTED: _IN_SERVICE | {BackendState.HALF_OPEN},
+}
+
+
+def with_last_resorts(members: Sequence[Member]) -> list[Member]:
+    """Mark the members whose models nobody in a better state serves.
+
+    So a fleet of which nothing but doubtful backends is left goes on working, and a backend that alone
+    serves an adapter is used while it recovers. O(members), times the members that are not in service.
+    """
+    return [
+        replace(member, last_resort=not any(_stands_in(other, member) for other in members))
+        if member.state in _BETTER_THAN
+        else member
+        for member in members
+    ]
+
+
+def _stands_in(other: Member, member: Member) -> bool:
+    if other is member or other.draining or other.state not in _BETTER_THAN[member.state]:
+        return False
+    if other.models is None or member.models is None:
+        return True
+    return member.models <= other.models

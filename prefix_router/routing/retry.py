@@ -10,12 +10,18 @@ from __future__ import annotations
 
 from enum import Enum
 
+MAX_WORKED_ATTEMPTS = 2
+"""Backends that may break over one request after having got it whole: a prompt that crashes engines must not
+be carried through the fleet."""
+
 
 class Failure(Enum):
     """How an attempt ended."""
 
     UNREACHABLE = "unreachable"
-    CONNECT_TIMEOUT = "connect_timeout"
+    CONNECT_FAILED = "connect_failed"
+    EXHAUSTED = "exhausted"
+    """The router has no socket left: the next backend would meet the same."""
     STALE_CONNECTION = "stale_connection"
     """A reused connection ended before any response byte: most likely it was already closing."""
     RESET = "reset"
@@ -47,7 +53,8 @@ class _Needs(Enum):
 
 _TABLE: dict[Failure, tuple[Verdict, _Needs]] = {
     Failure.UNREACHABLE: (Verdict.NEXT_BACKEND, _Needs.NOTHING),
-    Failure.CONNECT_TIMEOUT: (Verdict.NEXT_BACKEND, _Needs.NOTHING),
+    Failure.CONNECT_FAILED: (Verdict.NEXT_BACKEND, _Needs.NOTHING),
+    Failure.EXHAUSTED: (Verdict.GIVE_UP, _Needs.NOTHING),
     Failure.STALE_CONNECTION: (Verdict.SAME_BACKEND, _Needs.REPLAY),
     Failure.RESET: (Verdict.NEXT_BACKEND, _Needs.REPEAT),
     Failure.BAD_RESPONSE: (Verdict.NEXT_BACKEND, _Needs.REPEAT),
@@ -74,6 +81,6 @@ def verdict(
         return Verdict.GIVE_UP
     if needs is not _Needs.NOTHING and not replayable:
         return Verdict.GIVE_UP
-    if needs is _Needs.REPEAT and not repeatable:
+    if needs is _Needs.REPEAT and (not repeatable or attempt >= MAX_WORKED_ATTEMPTS):
         return Verdict.GIVE_UP
     return action

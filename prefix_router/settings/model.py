@@ -228,6 +228,9 @@ class TimeoutSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     upstream_keepalive_seconds: Seconds that an unused connection to a backend is kept; 0 closes it after
         each response. It must stay below the backend's own keep-alive, which is 5 in vLLM. Lower it when the
         retries metric shows cause reused_connection.
+    client_write_seconds: Seconds that a client may take no byte of a response that waits for it; 0 waits for
+        ever. A slow client is fine, one that has stopped reading holds a slot of a backend. Raise it when
+        clients pause in the middle of long answers.
     client_keepalive_seconds: Seconds that an unused connection of a client is kept; 0 closes it after each
         response. Raise it above the idle timeout of a load balancer in front of the router.
     shutdown_grace_seconds: Seconds that running requests get to finish after SIGTERM; 0 cuts them at once.
@@ -238,6 +241,7 @@ class TimeoutSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     first_byte_seconds: Annotated[float, Meta(ge=0, le=86_400)] = 600
     idle_seconds: Annotated[float, Meta(ge=0, le=86_400)] = 300
     upstream_keepalive_seconds: Annotated[float, Meta(ge=0, le=3600)] = 4
+    client_write_seconds: Annotated[float, Meta(ge=0, le=86_400)] = 300
     client_keepalive_seconds: Annotated[float, Meta(ge=0, le=3600)] = 75
     shutdown_grace_seconds: Annotated[float, Meta(ge=0, le=86_400)] = 30
 

@@ -107,6 +107,7 @@ class Connection(asyncio.Protocol):
         response = self._response = Response(self, idle_seconds)
         waiter = self._head_waiter = self._loop.create_future()
         timer: asyncio.TimerHandle | None = None
+        sender: asyncio.Task[None] | None = None
         try:
             if self._closed or self._transport is None:
                 raise UpstreamError(ErrorKind.RESET, "connection already closed", reused=reused)
@@ -115,7 +116,14 @@ class Connection(asyncio.Protocol):
                 if body:
                     self._transport.write(body)
             else:
-                await self._send_stream(body, waiter)
+                # Beside the waiting, not before it: a backend may answer, or die, in the middle of an upload.
+                sender = self._loop.create_task(self._send_stream(body, idle_seconds), name="request body")
+                sender.add_done_callback(_seen)
+                self._sending = True
+                await asyncio.wait([sender, waiter], return_when=asyncio.FIRST_COMPLETED)
+                if not waiter.done():
+                    sender.result()
+                    self._sending = False
             if first_byte_seconds > 0:
                 timer = self._loop.call_later(
                     first_byte_seconds, self._first_byte_expired, waiter, first_byte_seconds
@@ -136,23 +144,28 @@ class Connection(asyncio.Protocol):
                 self._head_waiter = None
             if timer is not None:
                 timer.cancel()
+            if sender is not None and not sender.done():
+                sender.cancel()  # answered early: the rest of the body is not wanted
         return response
 
     def _first_byte_expired(self, waiter: asyncio.Future[None], seconds: float) -> None:
         if self._head_waiter is waiter:
             self.fail(ErrorKind.FIRST_BYTE_TIMEOUT, f"no response within {seconds:g} s")
 
-    async def _send_stream(self, body: AsyncIterator[bytes], head_waiter: asyncio.Future[None]) -> None:
-        """Send body pieces while nothing has been answered; an early answer ends the sending."""
-        self._sending = True
+    async def _send_stream(self, body: AsyncIterator[bytes], idle_seconds: float) -> None:
+        """Send body pieces as they come, no faster than the backend takes them."""
         async for piece in body:
-            if head_waiter.done() or self._transport is None:
+            if self._closed or self._transport is None:
                 return
             self._transport.write(piece)
             if self._writing_paused:
                 self._drain_waiter = self._loop.create_future()
-                await self._drain_waiter
-        self._sending = False
+                try:
+                    async with asyncio.timeout(idle_seconds if idle_seconds > 0 else None):
+                        await self._drain_waiter
+                except TimeoutError:
+                    self.fail(ErrorKind.FIRST_BYTE_TIMEOUT, f"took no request byte for {idle_seconds:g} s")
+                    return
 
     def resume_reading(self) -> None:
         """Read the socket again after `READ_HIGH_WATER_BYTES` stopped it."""
@@ -272,8 +285,8 @@ class Connection(asyncio.Protocol):
             self._response.reason += status
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Keep a header as it is."""
-        if self._response is not None:
+        """Keep a header as it is; trailers, which come after the head, are dropped."""
+        if self._response is not None and not self._response.status:
             self._response.headers.append((name, value))
 
     def on_headers_complete(self) -> None:
@@ -330,6 +343,12 @@ class Connection(asyncio.Protocol):
 
 class _ResponseRefusedError(Exception):
     """Raised inside a parser callback to stop parsing."""
+
+
+def _seen(task: asyncio.Task[None]) -> None:
+    """Look at a task's error, so that asyncio does not report it: `exchange` has said what matters."""
+    if not task.cancelled():
+        task.exception()
 
 
 def _lost(exc: Exception | None) -> str:

@@ -13,9 +13,12 @@ class ErrorKind(Enum):
     """What went wrong."""
 
     UNREACHABLE = "unreachable"
-    """Refused, no route, or the name does not resolve: nothing was sent."""
-    CONNECT_TIMEOUT = "connect_timeout"
-    """No connection within its time: nothing was sent."""
+    """Refused, no route, or there is no such name: proof that nobody serves there. Nothing was sent."""
+    CONNECT_FAILED = "connect_failed"
+    """No connection in time, or not this time (a name server's hiccup, a failed TLS handshake): a hint, no
+    proof. Nothing was sent."""
+    EXHAUSTED = "exhausted"
+    """The router itself has no socket, port or memory left: says nothing of the backend. Nothing was sent."""
     RESET = "reset"
     """The connection ended before the first response byte."""
     FIRST_BYTE_TIMEOUT = "first_byte_timeout"

@@ -9,6 +9,7 @@ router bounds requests, and a queue for sockets would only hide the backend's lo
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import socket
 from collections.abc import AsyncIterator
@@ -99,9 +100,9 @@ class Pool:
                     ssl=self._ssl,
                 )
         except TimeoutError as error:
-            raise UpstreamError(ErrorKind.CONNECT_TIMEOUT, f"{where}: none within {seconds:g} s") from error
+            raise UpstreamError(ErrorKind.CONNECT_FAILED, f"{where}: none within {seconds:g} s") from error
         except OSError as error:  # ssl.SSLError and socket.gaierror are OSErrors too
-            raise UpstreamError(ErrorKind.UNREACHABLE, f"{where}: {_cause(error)}") from error
+            raise UpstreamError(_kind(error), f"{where}: {_cause(error)}") from error
         sock = transport.get_extra_info("socket")
         with suppress(OSError, AttributeError):
             # A backend whose host vanished during a long prefill is noticed by the kernel.
@@ -130,6 +131,26 @@ class Pool:
         if self._idle:
             when = self._idle[0].idle_since + self._timeouts.keepalive_seconds
             self._reaper = loop.call_at(when, self._reap)
+
+
+_PROOF = frozenset({errno.ECONNREFUSED, errno.EHOSTUNREACH, errno.ENETUNREACH, errno.EHOSTDOWN})
+_OURS = frozenset(
+    {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.EADDRNOTAVAIL, errno.EACCES, errno.EPERM}
+)
+
+
+def _kind(error: OSError) -> ErrorKind:
+    """Tell a backend that is not there from a moment's trouble, and both from trouble of our own."""
+    if isinstance(error, SSLError):
+        return ErrorKind.CONNECT_FAILED
+    if isinstance(error, socket.gaierror):
+        absent = error.errno in (socket.EAI_NONAME, socket.EAI_NODATA)
+        return ErrorKind.UNREACHABLE if absent else ErrorKind.CONNECT_FAILED
+    if error.errno in _OURS:
+        return ErrorKind.EXHAUSTED
+    if error.errno in _PROOF or error.errno is None:  # None: asyncio's sum of several refused addresses
+        return ErrorKind.UNREACHABLE
+    return ErrorKind.CONNECT_FAILED
 
 
 def _cause(error: OSError) -> str:

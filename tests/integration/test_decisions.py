@@ -107,6 +107,8 @@ async def test_models_are_the_union_with_their_metadata() -> None:
         async with running_router(a.url, b.url, models={"refresh_seconds": 30}) as router:
             await until(lambda: router.not_ready() is None)
             answer = await ask(router, b"", "/v1/models", method="GET")
+            one = await ask(router, b"", "/v1/models/adapter", method="GET")
+            none = await ask(router, b"", "/v1/models/nobody", method="GET")
             await b.stop()
             await ask(router, chat("x"))
             for number in range(10):  # somebody meets the dead backend, and it is out
@@ -115,6 +117,8 @@ async def test_models_are_the_union_with_their_metadata() -> None:
     assert [entry["id"] for entry in answer.json()["data"]] == ["base", "adapter", "other"]
     assert answer.json()["data"][0] == {"id": "base", "object": "model", "max_model_len": 10, "root": "a"}
     assert [entry["id"] for entry in after.json()["data"]] == ["base", "adapter"]
+    assert (one.status, one.json()["id"], one.json()["root"]) == (200, "adapter", "a")
+    assert (none.status, none.json()["error"]["code"]) == (404, "model_not_found")
 
 
 async def test_a_response_is_continued_where_it_was_made() -> None:

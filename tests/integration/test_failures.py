@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
+from typing import cast
 
 import pytest
 
 from prefix_router.observe.events import Outcome
 from prefix_router.routing.fleet import BackendState
+from prefix_router.routing.health import HealthEvent
 from tests.support.router import (
     RawAnswer,
     ask,
@@ -428,3 +431,103 @@ async def test_a_thousand_aborted_requests_leave_no_count_behind() -> None:
                 assert [member.in_flight.count for member in router.store.fleet.members] == [0, 0]
             assert router.totals.by_outcome[Outcome.CLIENT_DISCONNECTED] == 1000
             assert {member.state for member in router.store.fleet.members} == {BackendState.HEALTHY}
+
+
+@pytest.mark.parametrize("silent", [True, False])
+async def test_a_backend_that_breaks_every_stream_is_ejected_though_its_heads_look_good(silent: bool) -> None:
+    async def script(conversation: Conversation) -> None:
+        await conversation.start_stream()
+        await conversation.chunk(b"data: {}\n\n")
+        if silent:
+            await conversation.client_gone()
+
+    async with ScriptedBackend(on_post(script)) as bad, ScriptedBackend(answering(b"good")) as good:
+        timeouts = {"idle_seconds": 0.05}
+        async with running_router(bad.url, good.url, timeouts=timeouts) as router:
+            for number in range(40):
+                await ask(router, chat(str(number), stream=True))
+            states = [member.state for member in router.store.fleet.members]
+    assert states == [BackendState.EJECTED, BackendState.HEALTHY]
+
+
+async def test_one_poisonous_prompt_takes_no_backend_out() -> None:
+    async with ScriptedBackend(answering(b"oops", 500)) as one, ScriptedBackend(answering(b"ok")) as two:
+        async with running_router(one.url, two.url) as router:
+            for _ in range(20):
+                await ask(router, chat("poison"))
+            states = {member.state for member in router.store.fleet.members}
+    assert BackendState.EJECTED not in states
+
+
+async def test_a_prompt_that_crashes_engines_reaches_two_of_them_at_most() -> None:
+    backends = [ScriptedBackend(on_post(close)) for _ in range(4)]
+    for backend in backends:
+        await backend.start()
+    async with running_router(*(backend.url for backend in backends), retry={"max_attempts": 4}) as router:
+        assert (await ask(router, chat())).status == 502
+    asked = sum(len(backend.work) for backend in backends)
+    for backend in backends:
+        await backend.stop()
+    assert asked == 2
+
+
+async def test_full_and_refused_together_mean_full() -> None:
+    async with ScriptedBackend(answering(b"full", 503)) as full:
+        async with running_router(full.url, closed_port_url(), models={"refresh_seconds": 0}) as router:
+            answers = [await ask(router, chat(str(number))) for number in range(6)]
+    assert {answer.status for answer in answers} == {503}
+
+
+async def test_a_client_that_stops_reading_is_let_go_after_a_while() -> None:
+    async def script(conversation: Conversation) -> None:
+        await conversation.start_stream("application/octet-stream")
+        with contextlib.suppress(ConnectionError):
+            while True:
+                await conversation.chunk(b"x" * 65536)
+
+    async with ScriptedBackend(on_post(script)) as backend:
+        async with running_router(backend.url, timeouts={"client_write_seconds": 0.2}) as router:
+            _, writer = await connect(router)
+            cast(asyncio.Transport, writer.transport).pause_reading()
+            writer.write(request_bytes(chat()))
+            await until(lambda: router.handler.active == 1)
+            await until(lambda: router.handler.active == 0)
+            assert router.totals.by_outcome[Outcome.CLIENT_DISCONNECTED] == 1
+            writer.close()
+
+
+async def test_a_client_that_leaves_with_unread_requests_behind_it_is_noticed() -> None:
+    async with ScriptedBackend(on_post(silence)) as backend, running_router(backend.url) as router:
+        _, writer = await connect(router)
+        writer.write(request_bytes(chat()) * 40)
+        await until(lambda: len(backend.work) == 1)
+        writer.transport.abort()
+        await until(lambda: router.handler.active == 0)
+
+
+async def test_nothing_is_expected_on_a_connection_after_an_upgrade_was_asked_for() -> None:
+    async with ScriptedBackend(answering()) as backend, running_router(backend.url) as router:
+        answer = await ask(router, chat(), headers=[("Connection", "Upgrade"), ("Upgrade", "h2c")])
+    assert answer.status == 200
+    assert answer.header("connection") == "close"
+
+
+async def test_a_lone_backend_that_comes_back_takes_all_requests_at_once() -> None:
+    async def script(conversation: Conversation) -> None:
+        while (request := await conversation.request()) is not None:
+            if request.method == "POST":
+                await release.wait()
+            await conversation.respond()
+
+    release = asyncio.Event()
+    async with ScriptedBackend(script) as backend:
+        async with running_router(backend.url, health={"recovery_successes": 100}) as router:
+            await until(lambda: router.not_ready() is None)
+            member = router.store.fleet.members[0]
+            router.store.report(member.backend, HealthEvent.UNREACHABLE)
+            router.store.report(member.backend, HealthEvent.PROBE_OK)
+            assert router.store.fleet.members[0].state is BackendState.HALF_OPEN
+            tasks = [asyncio.create_task(ask(router, chat(str(number)))) for number in range(5)]
+            await until(lambda: member.in_flight.count == 5)
+            release.set()
+            assert {answer.status for answer in await asyncio.gather(*tasks)} == {200}

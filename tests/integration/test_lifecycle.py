@@ -7,6 +7,7 @@ import signal
 import socket
 import sys
 from pathlib import Path
+from typing import cast
 
 import pytest
 
@@ -193,3 +194,27 @@ async def test_a_backend_that_comes_back_on_its_port_gets_traffic_again() -> Non
             async with asyncio.timeout(5):
                 while await status() != 200:
                     await asyncio.sleep(0.01)
+
+
+async def test_a_slow_client_gets_the_end_of_its_response_before_the_router_exits() -> None:
+    body = b"x" * 6_000_000
+    async with (
+        ScriptedBackend(answering(body)) as backend,
+        router_process("--backend", backend.url) as router,
+    ):
+        reader, writer = await asyncio.open_connection("127.0.0.1", router.port, limit=2**16)
+        cast(asyncio.Transport, writer.transport).pause_reading()
+        writer.write(request_bytes(chat()))
+        async with asyncio.timeout(5):
+            while not backend.work:
+                await asyncio.sleep(0.01)
+        router.signal(signal.SIGTERM)
+        async with asyncio.timeout(5):
+            while await router.readiness() != 503:
+                await asyncio.sleep(0.01)
+        await asyncio.sleep(0.3)  # long enough for a router that does not wait to be gone
+        cast(asyncio.Transport, writer.transport).resume_reading()
+        answer = await read_answer(reader)
+        assert (len(answer.body), answer.complete) == (len(body), True)
+        assert await router.exit_status() == 0
+        writer.close()

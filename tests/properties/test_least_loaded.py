@@ -29,6 +29,8 @@ def fleets(draw: st.DrawFn) -> Fleet:
                 state=draw(st.sampled_from(BackendState)),
                 models=draw(st.none() | st.sets(st.sampled_from(MODELS))),
                 draining=draw(st.booleans()),
+                trials=draw(st.integers(0, 1)),
+                last_resort=draw(st.booleans()),
             )
             for name in draw(st.lists(st.sampled_from(NAMES), unique=True))
         ],

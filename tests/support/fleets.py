@@ -34,11 +34,16 @@ def member(
     state: BackendState = BackendState.HEALTHY,
     models: Iterable[str] | None = None,
     draining: bool = False,
+    trials: int = 0,
+    last_resort: bool = False,
 ) -> Member:
     counter = InFlight()
     counter.count = in_flight
+    counter.trials = in_flight if state is BackendState.HALF_OPEN else 0
+    counter.trials = trials
     served = None if models is None else frozenset(models)
-    return Member(Backend(BackendName(name), f"http://{name}", weight), state, counter, served, draining)
+    backend = Backend(BackendName(name), f"http://{name}", weight)
+    return Member(backend, state, counter, served, draining, last_resort)
 
 
 def fleet_of(members: Iterable[Member], virtual_nodes: int = VIRTUAL_NODES) -> Fleet:
@@ -89,4 +94,5 @@ def take(strategy: Strategy, query: Query, fleet: Fleet) -> Decision | None:
     decision = strategy.choose(query, fleet)
     if decision is not None:
         decision.member.in_flight.count += 1
+        decision.member.in_flight.trials += decision.member.state is BackendState.HALF_OPEN
     return decision

@@ -1,26 +1,30 @@
 """A server as a child process: started in a group of its own, awaited, stopped, and never left behind.
 
 Its output goes to a file, whose end is shown when it does not come up. It is stopped through its own process
-id: first politely, then by killing its group, which holds the helpers that it started. On Linux the kernel
-also ends it when the test run itself is killed, so that no replica of 3 GB outlives an aborted run.
+id: first politely, then by killing its group, which holds the helpers that it started.
+
+vLLM's helpers survive their parent, and a replica is 3 GB. So beside each child waits a guard in the same
+group, reading from a pipe whose other end only this process holds: when the test run ends in whatever way,
+even killed, the kernel closes the pipe, the read returns, and the guard ends the group. The guard also keeps
+the group's id from being given to strangers until the group is ended.
 """
 
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import signal
 import socket
 import subprocess
-import sys
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-_PR_SET_PDEATHSIG = 1
+_UNDER_GUARD = 'exec 3<&0; (read -r _ <&3; kill -KILL 0) & exec "$@" 3<&- </dev/null'
+"""The command takes the place of this shell, so that the child's process id is the command's own."""
+
 _POLL_SECONDS = 0.25
 _SHOWN_LOG_LINES = 40
 
@@ -48,16 +52,16 @@ class ManagedProcess:
     def __init__(self, name: str, command: Sequence[str], environment: Mapping[str, str], log: Path) -> None:
         self.name = name
         self._log = log
+        self._group_ended = False
         log.parent.mkdir(parents=True, exist_ok=True)
         with log.open("wb") as output:
             self._process = subprocess.Popen(
-                command,
+                ["sh", "-c", _UNDER_GUARD, "sh", *command],
                 env={**os.environ, **environment},
-                stdin=subprocess.DEVNULL,
+                stdin=subprocess.PIPE,
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
-                preexec_fn=_end_with_parent,
             )
 
     @property
@@ -78,10 +82,11 @@ class ManagedProcess:
             time.sleep(_POLL_SECONDS)
 
     def kill(self) -> None:
-        """End the whole group at once, as a crash of the machine would."""
-        with contextlib.suppress(ProcessLookupError):
+        """End the whole group at once, as a crash of its machine would."""
+        if not self._group_ended:
+            self._group_ended = True
             os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait()
+            self._process.communicate()
 
     def stop(self, grace_seconds: float = 20.0) -> None:
         """Ask the child to exit, wait for it, then end whatever its group still holds. Safe to call twice."""
@@ -94,8 +99,3 @@ class ManagedProcess:
     def _log_end(self) -> str:
         lines = self._log.read_text(errors="replace").splitlines()
         return "\n".join([f"--- end of {self._log} ---", *lines[-_SHOWN_LOG_LINES:]])
-
-
-def _end_with_parent() -> None:
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)

@@ -104,4 +104,4 @@ def _first_on_ring(members: Sequence[Member], key: int, fleet: Fleet) -> Member 
     if len(members) < 2:
         return members[0] if members else None
     names = {member.name for member in members}
-    return next(fleet.by_name[name] for name in fleet.ring.successors(key) if name in names)
+    return next((fleet.by_name[name] for name in fleet.ring.successors(key) if name in names), members[0])

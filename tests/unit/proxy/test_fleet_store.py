@@ -84,7 +84,7 @@ def test_a_backend_that_stays_keeps_all_that_is_known_of_it() -> None:
     store = store_of(A, B)
     store.report(A, HealthEvent.PROBE_OK)
     store.set_models(A, (ServedModel("m", b"{}"),))
-    lease = Lease(store.fleet.by_name[A.name].in_flight)
+    lease = Lease(store.fleet.by_name[A.name])
     store.replace_backends([C, Backend(A.name, A.url, weight=3)])
     member = store.fleet.by_name[A.name]
     assert [other.name for other in store.fleet.members] == ["c", "a"]
@@ -100,7 +100,7 @@ def test_a_backend_that_stays_keeps_all_that_is_known_of_it() -> None:
 
 def test_a_backend_that_comes_back_under_its_name_never_gets_an_old_lease_back() -> None:
     store = store_of(A)
-    lease = Lease(store.fleet.members[0].in_flight)
+    lease = Lease(store.fleet.members[0])
     store.replace_backends([])
     store.replace_backends([Backend(A.name, "http://other:1")])
     lease.release()
@@ -148,3 +148,37 @@ def test_declared_models_win_over_listed_ones() -> None:
     store = store_of(declared)
     store.set_models(declared, (ServedModel("other", b"{}"),))
     assert store.fleet.members[0].models == frozenset({"mine"})
+
+
+def test_one_prompt_that_goes_wrong_again_and_again_counts_once() -> None:
+    store = FleetStore(
+        [A, B],
+        virtual_nodes=8,
+        policy=HealthPolicy(request_failures=3),
+        observer=Recorder(),
+        clock=lambda: 1.0,
+    )
+    for _ in range(10):
+        store.report(A, HealthEvent.REQUEST_BAD, suspect=7)
+    assert states(store)[0] is BackendState.STARTING
+    store.report(A, HealthEvent.REQUEST_BAD, suspect=8)
+    store.report(A, HealthEvent.REQUEST_BAD, suspect=9)
+    assert states(store)[0] is BackendState.EJECTED
+
+
+def test_failures_without_a_key_all_count() -> None:
+    store = store_of(A, B)
+    store.report(A, HealthEvent.REQUEST_BAD)
+    assert states(store)[0] is BackendState.EJECTED
+
+
+def test_when_only_doubtful_backends_are_left_they_are_used() -> None:
+    store = store_of(A, B)
+    store.report(A, HealthEvent.REQUEST_BAD)
+    assert [member.name for member in store.fleet.routable(None)] == ["b"]
+    store.report(B, HealthEvent.UNREACHABLE)
+    assert [member.name for member in store.fleet.routable(None)] == ["a"]
+    store.set_models(A, (ServedModel("m", b"1"),))
+    assert dict(store.served_models()) == {"a": (ServedModel("m", b"1"),)}
+    store.report(B, HealthEvent.PROBE_OK)
+    assert [member.name for member in store.fleet.routable(None)] == ["b"]

@@ -5,21 +5,25 @@ import asyncio
 import pytest
 
 from prefix_router.proxy.lease import Lease
-from prefix_router.routing.fleet import InFlight
+from prefix_router.routing.fleet import Backend, BackendName, BackendState, InFlight, Member
+
+
+def member(in_flight: InFlight, state: BackendState = BackendState.HEALTHY) -> Member:
+    return Member(Backend(BackendName("a"), "http://a"), state, in_flight)
 
 
 def test_a_lease_counts_from_its_making_to_the_end_of_its_block() -> None:
     in_flight = InFlight()
-    with Lease(in_flight):
+    with Lease(member(in_flight)):
         assert in_flight.count == 1
-        with Lease(in_flight):
+        with Lease(member(in_flight)):
             assert in_flight.count == 2
     assert in_flight.count == 0
 
 
 def test_a_lease_is_given_back_once_however_often_it_is_released() -> None:
     in_flight = InFlight()
-    with Lease(in_flight) as lease:
+    with Lease(member(in_flight)) as lease:
         lease.release()
         lease.release()
         assert in_flight.count == 0
@@ -29,6 +33,31 @@ def test_a_lease_is_given_back_once_however_often_it_is_released() -> None:
 @pytest.mark.parametrize("error", [ValueError, asyncio.CancelledError, KeyboardInterrupt, GeneratorExit])
 def test_a_lease_is_given_back_whatever_is_raised(error: type[BaseException]) -> None:
     in_flight = InFlight()
-    with pytest.raises(error), Lease(in_flight):
+    with pytest.raises(error), Lease(member(in_flight)):
         raise error
     assert in_flight.count == 0
+
+
+def test_a_lease_on_a_half_open_backend_is_a_trial_until_it_has_proven_something() -> None:
+    in_flight = InFlight()
+    doubtful = member(in_flight, BackendState.HALF_OPEN)
+    with Lease(doubtful) as lease:
+        assert not doubtful.admits()
+        lease.prove()
+        lease.prove()
+        assert doubtful.admits()
+        assert (in_flight.count, in_flight.trials) == (1, 0)
+    assert (in_flight.count, in_flight.trials) == (0, 0)
+
+
+def test_a_trial_that_proves_nothing_ends_with_its_lease() -> None:
+    in_flight = InFlight()
+    with Lease(member(in_flight, BackendState.HALF_OPEN)):
+        pass
+    assert (in_flight.count, in_flight.trials) == (0, 0)
+
+
+def test_leases_from_before_are_no_trials() -> None:
+    in_flight = InFlight()
+    with Lease(member(in_flight)):
+        assert member(in_flight, BackendState.HALF_OPEN).admits()

@@ -2,40 +2,42 @@ from __future__ import annotations
 
 import pytest
 
-from prefix_router.routing.fleet import BackendName, BackendState, InFlight
+from prefix_router.routing.fleet import BackendName, BackendState, InFlight, Member, with_last_resorts
 from tests.support.fleets import fleet_of, member, spread_keys
 
 
-@pytest.mark.parametrize(
-    ("state", "in_flight", "admits"),
-    [
-        (BackendState.STARTING, 0, True),
-        (BackendState.STARTING, 9, True),
-        (BackendState.HEALTHY, 0, True),
-        (BackendState.HEALTHY, 9, True),
-        (BackendState.EJECTED, 0, False),
-        (BackendState.DOWN, 0, False),
-        (BackendState.HALF_OPEN, 0, True),
-        (BackendState.HALF_OPEN, 1, False),
-    ],
-)
-def test_state_says_whether_one_more_request_may_go_there(
-    state: BackendState, in_flight: int, admits: bool
-) -> None:
-    assert member("a", in_flight, state=state).admits() is admits
+@pytest.mark.parametrize("state", [BackendState.STARTING, BackendState.HEALTHY])
+@pytest.mark.parametrize("in_flight", [0, 1, 900])
+def test_backend_in_service_admits_however_busy_it_is(state: BackendState, in_flight: int) -> None:
+    assert member("a", in_flight, state=state).admits()
 
 
-def test_half_open_backend_takes_one_request_at_a_time() -> None:
-    probed = member("a", state=BackendState.HALF_OPEN)
-    probed.in_flight.count += 1
-    assert not probed.admits()
-    probed.in_flight.count -= 1
-    assert probed.admits()
+@pytest.mark.parametrize("last_resort", [False, True])
+def test_ejected_backend_admits_only_as_the_last_resort(last_resort: bool) -> None:
+    assert member("a", state=BackendState.EJECTED, last_resort=last_resort).admits() is last_resort
+
+
+@pytest.mark.parametrize("last_resort", [False, True])
+def test_backend_that_is_down_never_admits(last_resort: bool) -> None:
+    assert not member("a", state=BackendState.DOWN, last_resort=last_resort).admits()
+
+
+def test_half_open_backend_admits_one_unproven_request_at_a_time_whatever_else_is_in_flight() -> None:
+    recovering = member("a", 5, state=BackendState.HALF_OPEN)
+    assert recovering.admits()
+    recovering.in_flight.trials += 1
+    assert not recovering.admits()
+    recovering.in_flight.trials -= 1
+    assert recovering.admits()
+
+
+def test_half_open_backend_admits_any_number_as_the_last_resort() -> None:
+    assert member("a", 5, state=BackendState.HALF_OPEN, trials=5, last_resort=True).admits()
 
 
 @pytest.mark.parametrize("state", BackendState)
 def test_draining_backend_admits_nothing_in_any_state(state: BackendState) -> None:
-    assert not member("a", state=state, draining=True).admits()
+    assert not member("a", state=state, draining=True, last_resort=True).admits()
 
 
 @pytest.mark.parametrize(
@@ -117,3 +119,61 @@ def test_in_flight_count_outlives_the_snapshot_that_it_was_seen_in() -> None:
     assert after.by_name[BackendName("a")].in_flight.count == 4
     assert repr(before.in_flight) == "InFlight(4)"
     assert InFlight().count == 0
+
+
+def last_resorts(*members: Member) -> list[str]:
+    return [marked.name for marked in with_last_resorts(members) if marked.last_resort]
+
+
+HEALTHY, STARTING, EJECTED, DOWN, HALF_OPEN = (
+    BackendState.HEALTHY,
+    BackendState.STARTING,
+    BackendState.EJECTED,
+    BackendState.DOWN,
+    BackendState.HALF_OPEN,
+)
+
+
+@pytest.mark.parametrize("better", [HEALTHY, STARTING])
+def test_nobody_is_the_last_resort_while_another_is_in_service(better: BackendState) -> None:
+    assert (
+        last_resorts(member("a", state=better), member("b", state=EJECTED), member("c", state=HALF_OPEN))
+        == []
+    )
+
+
+def test_backends_in_the_best_state_that_is_left_are_the_last_resort() -> None:
+    assert last_resorts(member("a", state=EJECTED), member("b", state=DOWN), member("c", state=EJECTED)) == [
+        "a",
+        "c",
+    ]
+    assert last_resorts(member("a", state=EJECTED), member("b", state=HALF_OPEN)) == ["b"]
+
+
+def test_backend_that_is_down_is_no_resort_and_stands_in_for_nobody() -> None:
+    assert last_resorts(member("a", state=DOWN)) == []
+    assert last_resorts(member("a", state=EJECTED), member("b", state=DOWN)) == ["a"]
+
+
+def test_draining_backend_stands_in_for_nobody() -> None:
+    assert last_resorts(member("a", draining=True), member("b", state=EJECTED)) == ["b"]
+
+
+def test_backend_that_alone_serves_an_adapter_is_its_last_resort() -> None:
+    base, adapter = member("a", models=["m"]), member("b", models=["m", "adapter"], state=EJECTED)
+    assert last_resorts(base, adapter) == ["b"]
+    assert last_resorts(member("a", models=["m", "adapter", "n"]), adapter) == []
+
+
+@pytest.mark.parametrize(("models", "of_the_other"), [(None, ["m"]), (["m"], None)])
+def test_backend_of_unknown_models_may_stand_in_and_be_stood_in_for(
+    models: list[str] | None, of_the_other: list[str] | None
+) -> None:
+    assert last_resorts(member("a", models=of_the_other), member("b", models=models, state=EJECTED)) == []
+
+
+def test_marking_last_resorts_leaves_everything_else_as_it_was() -> None:
+    members = [member("a", 3), member("b", state=EJECTED)]
+    marked = with_last_resorts(members)
+    assert marked[0] is members[0]
+    assert marked[1].in_flight is members[1].in_flight

@@ -13,7 +13,8 @@ SAME, NEXT, STOP = Verdict.SAME_BACKEND, Verdict.NEXT_BACKEND, Verdict.GIVE_UP
     ("failure", "plain", "unrepeatable", "unreplayable"),
     [
         (Failure.UNREACHABLE, NEXT, NEXT, NEXT),
-        (Failure.CONNECT_TIMEOUT, NEXT, NEXT, NEXT),
+        (Failure.CONNECT_FAILED, NEXT, NEXT, NEXT),
+        (Failure.EXHAUSTED, STOP, STOP, STOP),
         (Failure.STALE_CONNECTION, SAME, SAME, STOP),
         (Failure.RESET, NEXT, STOP, STOP),
         (Failure.BAD_RESPONSE, NEXT, STOP, STOP),
@@ -52,6 +53,12 @@ def test_nothing_is_sent_again_after_the_first_byte(attempt: int, replayable: bo
         )
         is STOP
     )
+
+
+@pytest.mark.parametrize("failure", [Failure.RESET, Failure.BAD_RESPONSE])
+def test_a_prompt_that_breaks_backends_is_not_carried_through_the_fleet(failure: Failure) -> None:
+    assert verdict(failure, attempt=1, max_attempts=10, replayable=True, repeatable=True) is NEXT
+    assert verdict(failure, attempt=2, max_attempts=10, replayable=True, repeatable=True) is STOP
 
 
 def test_every_failure_has_a_row() -> None:

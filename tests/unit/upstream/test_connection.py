@@ -330,3 +330,53 @@ async def test_an_early_answer_ends_the_sending_of_a_streamed_body() -> None:
         assert response.status == 413
         assert await read_all(response) == b""
         assert pool.idle_connections == 0
+
+
+async def test_trailers_are_dropped_however_they_arrive() -> None:
+    async def script(conversation: Conversation) -> None:
+        await conversation.request()
+        await conversation.send(CHUNKED + b"2\r\nhi\r\n0\r\nSet-Cookie: late=1\r\n\r\n")
+
+    response, body = await exchange(script)
+    assert body == b"hi"
+    assert response.headers == [(b"Transfer-Encoding", b"chunked")]
+
+
+async def test_a_backend_that_takes_no_more_of_an_upload_is_given_up() -> None:
+    async def endless() -> AsyncIterator[bytes]:
+        while True:
+            yield b"10000\r\n" + b"x" * 65536 + b"\r\n"
+
+    async def script(conversation: Conversation) -> None:
+        await forever.wait()
+
+    forever = asyncio.Event()
+    async with ScriptedBackend(script) as backend:
+        pool = Pool("127.0.0.1", backend.port, Timeouts(idle_seconds=0.1))
+        with pytest.raises(UpstreamError) as caught:
+            await pool.send(b"POST", HEAD, endless())
+    assert caught.value.kind is ErrorKind.FIRST_BYTE_TIMEOUT
+
+
+@pytest.mark.parametrize("answers", [True, False])
+async def test_an_answer_or_death_is_seen_while_the_client_still_sends(answers: bool) -> None:
+    async def slow() -> AsyncIterator[bytes]:
+        yield b"1\r\na\r\n"
+        await forever.wait()
+
+    async def script(conversation: Conversation) -> None:
+        await conversation.reader.readuntil(b"a\r\n")
+        if answers:
+            await conversation.send(b"HTTP/1.1 401 No\r\nContent-Length: 0\r\n\r\n")
+            await conversation.client_gone()
+
+    forever = asyncio.Event()
+    async with ScriptedBackend(script) as backend:
+        pool = Pool("127.0.0.1", backend.port, Timeouts())
+        if answers:
+            assert (await pool.send(b"POST", HEAD, slow())).status == 401
+        else:
+            with pytest.raises(UpstreamError) as caught:
+                await pool.send(b"POST", HEAD, slow())
+            assert caught.value.kind is ErrorKind.RESET
+        assert pool.idle_connections == 0

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import socket
+import ssl
 
 import pytest
 
@@ -163,7 +165,7 @@ async def test_a_full_backlog_is_a_connect_timeout() -> None:
             await ask(pool)
         for filler in fillers:
             filler.close()
-    assert caught.value.kind is ErrorKind.CONNECT_TIMEOUT
+    assert caught.value.kind is ErrorKind.CONNECT_FAILED
 
 
 async def test_a_connection_that_comes_back_to_a_closed_pool_is_closed() -> None:
@@ -193,3 +195,31 @@ async def test_the_answer_to_head_costs_the_connection() -> None:
         assert await ask(pool, method=b"HEAD") == b""
         assert pool.idle_connections == 0
         assert len(backend.requests) == 1
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (OSError(errno.ECONNREFUSED, "x"), ErrorKind.UNREACHABLE),
+        (OSError(errno.EHOSTUNREACH, "x"), ErrorKind.UNREACHABLE),
+        (OSError("Multiple exceptions: refused, refused"), ErrorKind.UNREACHABLE),
+        (socket.gaierror(socket.EAI_NONAME, "x"), ErrorKind.UNREACHABLE),
+        (socket.gaierror(socket.EAI_AGAIN, "x"), ErrorKind.CONNECT_FAILED),
+        (OSError(errno.ETIMEDOUT, "x"), ErrorKind.CONNECT_FAILED),
+        (ssl.SSLError(1, "x"), ErrorKind.CONNECT_FAILED),
+        (OSError(errno.EMFILE, "x"), ErrorKind.EXHAUSTED),
+        (OSError(errno.ENFILE, "x"), ErrorKind.EXHAUSTED),
+        (OSError(errno.EADDRNOTAVAIL, "x"), ErrorKind.EXHAUSTED),
+    ],
+    ids=lambda value: type(value).__name__ + str(getattr(value, "errno", "")),
+)
+async def test_trouble_of_our_own_is_never_taken_for_a_dead_backend(
+    error: OSError, kind: ErrorKind, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def failing(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr(asyncio.get_running_loop(), "create_connection", failing)
+    with pytest.raises(UpstreamError) as caught:
+        await ask(Pool("backend", 80, Timeouts()))
+    assert caught.value.kind is kind

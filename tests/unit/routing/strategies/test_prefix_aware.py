@@ -214,7 +214,7 @@ UNUSABLE = {
     "down": {"state": BackendState.DOWN},
     "ejected": {"state": BackendState.EJECTED},
     "draining": {"draining": True},
-    "half-open slot taken": {"state": BackendState.HALF_OPEN, "in_flight": 1},
+    "half-open slot taken": {"state": BackendState.HALF_OPEN, "in_flight": 1, "trials": 1},
 }
 
 
@@ -240,6 +240,16 @@ def test_half_open_home_gets_its_one_request() -> None:
     strategy, key = PrefixAware(THRESHOLD), key_homed_at(fleet, "a")
     reasons = [decision.reason for _ in range(2) if (decision := take(strategy, query(key), fleet))]
     assert reasons == [Reason.AFFINITY, Reason.FAILOVER]
+
+
+def test_ejected_home_that_is_the_last_resort_of_its_adapter_keeps_it() -> None:
+    fleet = fleet_of(
+        [
+            member("a", models=["m"]),
+            member("b", models=["m", "n"], state=BackendState.EJECTED, last_resort=True),
+        ]
+    )
+    assert outcome(fleet, 1, model="n") == ("b", Reason.AFFINITY)
 
 
 def test_keys_of_a_dead_home_spread_over_all_others_and_nobody_elses_keys_move() -> None:
