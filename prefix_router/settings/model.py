@@ -123,8 +123,9 @@ class BackendSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     name: What the replica is called in metrics, logs, response headers and on the ring. Empty means
         host:port of the URL. Set it when addresses change but replicas stay: a renamed backend gets other
         keys and starts with a cold cache for them.
-    weight: Shares of the ring, a whole number relative to the other backends. Raise it for a replica with
-        more KV cache than the others.
+    weight: Shares of the ring, a whole number relative to the other backends; its concurrency_threshold
+        grows with it. Raise it for a replica with more KV cache than the others. Keep the numbers small: each
+        share costs virtual_nodes points.
     models: Names of the models and adapters that this replica serves. null asks its /v1/models. Set it when
         that endpoint is missing, needs a login or lists too much.
     """
