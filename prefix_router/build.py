@@ -1,12 +1,22 @@
-"""From settings to the parts of the decision. Used by the server and by offline commands alike."""
+"""From settings to the values and parts that they describe, for the server and for offline commands alike.
+
+Nothing here starts or changes anything, so all of it may run in a thread, and a failure leaves no trace.
+"""
 
 from __future__ import annotations
 
 from prefix_router.proxy.decider import Decider
+from prefix_router.proxy.policy import RequestLimits, RequestPolicy
+from prefix_router.proxy.probes import ProbeOptions
+from prefix_router.proxy.replies import Replies
+from prefix_router.routing.admission import AdmissionLimits
 from prefix_router.routing.fleet import Backend, BackendName
+from prefix_router.routing.health import HealthPolicy
 from prefix_router.routing.key import PrefixAnchor, PrefixRule, PrefixUnit
+from prefix_router.routing.retry_budget import RetryAllowance
 from prefix_router.routing.strategies import build_strategy
 from prefix_router.settings.model import Settings
+from prefix_router.upstream.pool import Timeouts
 
 
 def backends_of(settings: Settings) -> list[Backend]:
@@ -17,24 +27,83 @@ def backends_of(settings: Settings) -> list[Backend]:
             backend.url,
             backend.weight,
             None if backend.models is None else frozenset(backend.models),
+            settings.limits.max_in_flight_per_backend * backend.weight or None,
         )
         for backend in settings.backends
     ]
 
 
-def decider_of(settings: Settings) -> Decider:
-    """Return what reads requests and decides. Raises TokenizerError for an unusable tokenizer file."""
+def decider_of(settings: Settings, previous: Decider | None = None) -> Decider:
+    """Return what reads requests and decides. Raises TokenizerError for an unusable tokenizer file.
+
+    previous: the decider in use so far. Its strategy is carried on where that has state to keep, and its
+    tokenizer where that is from the same path: reading one takes long.
+    """
     routing = settings.routing
     encoder = None
     if routing.prefix.tokenizer is not None:
         from prefix_router.tokenization import HeadTokenizer
 
-        encoder = HeadTokenizer(routing.prefix.tokenizer)
+        encoder = previous.encoder if previous is not None else None
+        if not isinstance(encoder, HeadTokenizer) or encoder.path != routing.prefix.tokenizer:
+            encoder = HeadTokenizer(routing.prefix.tokenizer)
     prefix = routing.prefix
     return Decider(
-        build_strategy(routing.strategy.value, concurrency_threshold=routing.concurrency_threshold),
+        build_strategy(
+            routing.strategy.value,
+            concurrency_threshold=routing.concurrency_threshold,
+            previous=None if previous is None else previous.strategy,
+        ),
         PrefixRule(prefix.length, PrefixUnit(prefix.unit.value), PrefixAnchor(prefix.anchor.value)),
         encoder,
         session_header=routing.session.header,
         session_cookie=routing.session.cookie,
+    )
+
+
+def policy_of(settings: Settings, previous: RequestPolicy | None = None) -> RequestPolicy:
+    """Return what requests go by. Raises TokenizerError. `previous`: the policy in use so far."""
+    timeouts = settings.timeouts
+    return RequestPolicy(
+        decider=decider_of(settings, None if previous is None else previous.decider),
+        replies=Replies(decision_headers=settings.response_headers.decision),
+        limits=RequestLimits(
+            settings.limits.max_body_bytes, timeouts.idle_seconds, timeouts.client_write_seconds
+        ),
+        timeouts=Timeouts(
+            timeouts.connect_seconds,
+            timeouts.first_byte_seconds,
+            timeouts.idle_seconds,
+            timeouts.upstream_keepalive_seconds,
+        ),
+        max_attempts=settings.retry.max_attempts,
+        admission=AdmissionLimits(
+            settings.limits.max_in_flight, settings.queue.max_waiting, settings.queue.timeout_seconds
+        ),
+        retry_allowance=RetryAllowance(settings.retry.budget_ratio, settings.retry.budget_min_per_second),
+    )
+
+
+def health_policy_of(settings: Settings) -> HealthPolicy:
+    """Return how much evidence moves a backend."""
+    health = settings.health
+    return HealthPolicy(
+        health.probe_failures,
+        health.request_failures,
+        health.cooldown_seconds,
+        health.recovery_successes,
+        health.max_ejected_fraction,
+    )
+
+
+def probe_options_of(settings: Settings) -> ProbeOptions:
+    """Return what backends are asked, and how often."""
+    health = settings.health
+    return ProbeOptions(
+        health.path,
+        health.interval_seconds,
+        health.timeout_seconds,
+        settings.models.refresh_seconds,
+        settings.engine_metrics.path,
+        settings.engine_metrics.interval_seconds,
     )

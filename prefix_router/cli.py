@@ -11,6 +11,7 @@ import argparse
 import os
 import sys
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -118,9 +119,9 @@ def _serve_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _serve(arguments: argparse.Namespace) -> int:
     settings = _settings(arguments)
-    from prefix_router.app import serve
+    from prefix_router.lifecycle import serve
 
-    return serve(settings)
+    return serve(settings, None if arguments.config is None else partial(_settings, arguments))
 
 
 def _check_config_arguments(parser: argparse.ArgumentParser) -> None:

@@ -44,6 +44,7 @@ class HeadTokenizer:
 
     def __init__(self, path: str | Path) -> None:
         """Load a `tokenizer.json`. Raises TokenizerError."""
+        self.path = str(path)
         self._tokenizer = _load(Path(path))
 
     def head(self, text: str, limit: int) -> tuple[int, ...]:

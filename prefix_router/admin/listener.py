@@ -1,4 +1,4 @@
-"""The admin listener: `/livez`, `/readyz`, `/metrics`, `/status`, `/explain`.
+"""The admin listener: `/livez`, `/readyz`, `/metrics`, `/status`, `/explain`, and what `admin.control` adds.
 
 It has a port of its own, so that the data port shows nothing of the router's inside. It answers from
 memory; the one slow thing, rendering metrics, runs in a thread.
@@ -7,12 +7,14 @@ memory; the one slow thing, rendering metrics, runs in a thread.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from http import HTTPStatus
 from typing import Any
 
-import msgspec
 from aiohttp import web
+
+from prefix_router.admin.control import Controls, Reply, control_routes, json_response
 
 MAX_EXPLAIN_BODY_BYTES = 64 * 1024 * 1024
 
@@ -21,14 +23,18 @@ MAX_EXPLAIN_BODY_BYTES = 64 * 1024 * 1024
 class AdminSources:
     """Where the answers come from.
 
+    collect: brings what other processes have counted up to date, bounded; called before numbers are shown.
+
     not_ready: why traffic should not come here yet (or any more); None when it may. explain: (body, path,
-    headers) -> document.
+    headers) -> document. controls: see there.
     """
 
     not_ready: Callable[[], str | None]
+    collect: Callable[[], Awaitable[None]]
     render_metrics: Callable[[], bytes]
     status: Callable[[], dict[str, Any]]
     explain: Callable[[bytes, str | None, list[tuple[str, str]]], dict[str, Any]]
+    controls: Controls
 
 
 def admin_application(sources: AdminSources) -> web.Application:
@@ -44,10 +50,12 @@ def admin_application(sources: AdminSources) -> web.Application:
         return _json({"status": "not ready", "cause": cause}, status=503)
 
     async def metrics(_: web.Request) -> web.Response:
+        await sources.collect()
         body = await asyncio.to_thread(sources.render_metrics)
         return web.Response(body=body, headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"})
 
     async def status(_: web.Request) -> web.Response:
+        await sources.collect()
         return _json(sources.status())
 
     async def explain(request: web.Request) -> web.Response:
@@ -64,11 +72,11 @@ def admin_application(sources: AdminSources) -> web.Application:
             web.get("/metrics", metrics),
             web.get("/status", status),
             web.post("/explain", explain),
+            *control_routes(sources.controls),
         ]
     )
     return application
 
 
 def _json(document: dict[str, Any], status: int = 200) -> web.Response:
-    body = msgspec.json.format(msgspec.json.encode(document), indent=2) + b"\n"
-    return web.Response(status=status, body=body, content_type="application/json")
+    return json_response(Reply(HTTPStatus(status), document))

@@ -13,7 +13,14 @@ from prefix_router.routing.fleet import Fleet, Member
 
 
 def status_document(
-    fleet: Fleet, totals: Totals, *, version: str, strategy: str, uptime_seconds: float, active_requests: int
+    fleet: Fleet,
+    totals: Totals,
+    *,
+    version: str,
+    strategy: str,
+    uptime_seconds: float,
+    active_requests: int,
+    waiting_requests: int = 0,
 ) -> dict[str, Any]:
     """Return the document as plain values."""
     prompt, cached = totals.prompt_tokens, totals.cached_tokens
@@ -22,7 +29,8 @@ def status_document(
         "strategy": strategy,
         "uptime_seconds": round(uptime_seconds, 3),
         "active_requests": active_requests,
-        "backends": [_backend(member, totals) for member in fleet.members],
+        "waiting_requests": waiting_requests,
+        "backends": [backend_document(member, totals) for member in fleet.members],
         "totals": {
             "requests": totals.requests,
             "retries": totals.retries,
@@ -36,7 +44,8 @@ def status_document(
     }
 
 
-def _backend(member: Member, totals: Totals) -> dict[str, Any]:
+def backend_document(member: Member, totals: Totals) -> dict[str, Any]:
+    """Return the entry of one backend."""
     return {
         "name": member.name,
         "url": member.backend.url,
@@ -44,6 +53,7 @@ def _backend(member: Member, totals: Totals) -> dict[str, Any]:
         "state": member.state.value,
         "draining": member.draining,
         "in_flight": member.in_flight.count,
+        "max_in_flight": member.backend.max_in_flight,
         "requests": totals.by_backend[member.name],
         "share": totals.share(member.name),
         "models": None if member.models is None else sorted(member.models),

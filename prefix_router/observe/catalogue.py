@@ -54,7 +54,19 @@ CATALOGUE = (
         "in_flight", _GAUGE, ("backend",), "Requests that the backend is working on, read at scrape time."
     ),
     Metric(
+        "active_requests",
+        _GAUGE,
+        (),
+        "Requests that the router has begun to serve and not ended, read at scrape time.",
+    ),
+    Metric(
         "backend_state", _GAUGE, ("backend", "state"), "1 for the state the backend is in, 0 for the others."
+    ),
+    Metric(
+        "backend_draining",
+        _GAUGE,
+        ("backend",),
+        "1 while the backend is drained: it gets no new request; else 0.",
     ),
     Metric(
         "health_transitions_total", _COUNTER, ("backend", "to"), "Changes of a backend's state, by new state."
@@ -95,6 +107,19 @@ CATALOGUE = (
     Metric("failover_total", _COUNTER, ("home",), "Requests sent away from a home that could not be used."),
     Metric(
         "retries_total", _COUNTER, ("cause",), "Further attempts for a request, by what made them necessary."
+    ),
+    Metric(
+        "retries_denied_total",
+        _COUNTER,
+        (),
+        "Requests that got no further attempt because the retry budget was used up.",
+    ),
+    Metric("waiting", _GAUGE, (), "Requests that wait for a free backend, read at scrape time."),
+    Metric(
+        "queue_wait_seconds",
+        _HISTOGRAM,
+        (),
+        "Time in line of requests that had to wait for a free backend, whether or not they got one.",
     ),
     Metric(
         "client_disconnects_total",
@@ -147,5 +172,25 @@ CATALOGUE = (
         ("backend",),
         "Tokens the engine found in its prefix cache; restarts from 0 with the engine.",
     ),
+    Metric(
+        "config_reloads_total",
+        _COUNTER,
+        ("result",),
+        "Attempts to read and apply the configuration again, by success or failure.",
+    ),
+    Metric(
+        "config_last_reload_success",
+        _GAUGE,
+        (),
+        "1 when the last configuration that was read is in force, 0 when it was refused.",
+    ),
+    Metric(
+        "config_last_reload_success_timestamp_seconds",
+        _GAUGE,
+        (),
+        "Unix time at which the configuration in force was applied; the start counts.",
+    ),
+    Metric("workers", _GAUGE, (), "Processes that take connections on the data port."),
+    Metric("worker_restarts_total", _COUNTER, (), "Workers that died and were replaced by another."),
     Metric("build_info", _GAUGE, ("version",), "Always 1; the version is the label."),
 )

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
-if TYPE_CHECKING:
-    from prefix_router.routing.decision import Reason
-    from prefix_router.routing.fleet import BackendName, BackendState
+from prefix_router.routing.decision import Reason
+from prefix_router.routing.fleet import BackendName, BackendState
 
 
 class Outcome(Enum):
@@ -43,7 +42,9 @@ class RequestFinished:
     Times are seconds, measured from the moment the request head was read. `router_seconds` is the
     router's own work: from the whole body read to the upstream send, plus from the response head
     received to its being sent. `first_token_seconds` is the first content event of a stream.
-    Token counts come from the response's own `usage`.
+    Token counts come from the response's own `usage`. `queue_seconds` is the time in line for a backend, None
+    for a request that did not have to wait; `retry_denied` says that only the retry budget stood in the way
+    of another attempt.
     """
 
     request_id: str
@@ -70,6 +71,8 @@ class RequestFinished:
     cached_tokens: int | None = None
     completion_tokens: int | None = None
     error_code: str | None = None
+    queue_seconds: float | None = None
+    retry_denied: bool = False
 
 
 @dataclass(frozen=True, slots=True)

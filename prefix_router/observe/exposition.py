@@ -62,9 +62,10 @@ class Exposition(Collector):
 
     def _add_backends(self, samples: _Samples) -> None:
         metrics = self._metrics
-        in_flight = metrics.in_flight()
+        in_flight, draining = metrics.in_flight(), metrics.draining()
         for name, tally in metrics.backends.items():
             samples.add("in_flight", in_flight.get(name, 0), name)
+            samples.add("backend_draining", name in draining, name)
             for state in BackendState:
                 samples.add("backend_state", state is tally.state, name, state.value)
             for state, count in list(tally.transitions.items()):
@@ -99,8 +100,19 @@ class Exposition(Collector):
             samples.add("retries_total", count, cause.value)
         for code, count in list(metrics.rejected.items()):
             samples.add("rejected_requests_total", count, code)
+        samples.add("retries_denied_total", metrics.retries_denied)
+        samples.add("waiting", metrics.waiting())
+        samples.add("queue_wait_seconds", metrics.queue)
         samples.add("client_disconnects_total", metrics.client_disconnects)
         samples.add("completion_tokens_total", metrics.completion_tokens)
+        samples.add("active_requests", metrics.active_requests())
+        workers, restarts = metrics.workers()
+        samples.add("workers", workers)
+        samples.add("worker_restarts_total", restarts)
+        for result, count in list(metrics.reloads.items()):
+            samples.add("config_reloads_total", count, result)
+        samples.add("config_last_reload_success", metrics.last_reload_succeeded)
+        samples.add("config_last_reload_success_timestamp_seconds", metrics.configured_at)
         samples.add("build_info", 1, __version__)
 
 

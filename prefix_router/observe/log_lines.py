@@ -67,6 +67,7 @@ def request_fields(event: RequestFinished) -> dict[str, Field]:
         "error_code": event.error_code,
         "duration_ms": _milliseconds(event.duration_seconds),
         "router_ms": _milliseconds(event.router_seconds),
+        "queue_ms": _milliseconds(event.queue_seconds),
         "first_byte_ms": _milliseconds(event.first_byte_seconds),
         "first_token_ms": _milliseconds(event.first_token_seconds),
         "request_bytes": event.request_bytes,

@@ -128,17 +128,22 @@ def configure(
     return Logs(records, handler, target)
 
 
+def set_level(level: str) -> None:
+    """Change the least severe level that is logged, in any case of letters."""
+    logging.getLogger().setLevel(level.upper())
+
+
 class AccessLog:
-    """An Observer that logs health transitions and, if `requests`, every finished request."""
+    """An Observer that logs health transitions and, while `requests` is true, every finished request."""
 
     def __init__(self, *, requests: bool) -> None:
-        self._requests = requests
+        self.requests = requests
         self._access = logging.getLogger(_ACCESS_LOGGER)
         self._health = logging.getLogger(_HEALTH_LOGGER)
 
     def request_finished(self, event: RequestFinished) -> None:
         """Log one line at level info; `observe.log_lines` makes its fields, in the writer's thread."""
-        if self._requests:
+        if self.requests:
             # Made by hand: `Logger.info` would look through the stack for a line number that nobody needs.
             extra = {"event": event}
             record = self._access.makeRecord(

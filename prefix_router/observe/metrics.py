@@ -10,8 +10,9 @@ that is gone.
 
 from __future__ import annotations
 
+import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, ProcessCollector, generate_latest
@@ -19,7 +20,13 @@ from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, ProcessCol
 from prefix_router.observe.catalogue import NONE, OTHER
 from prefix_router.observe.events import Outcome, RetryCause
 from prefix_router.observe.exposition import Exposition
-from prefix_router.observe.tallies import ADDED_BOUNDS_SECONDS, BackendTally, Histogram, ReasonTally
+from prefix_router.observe.tallies import (
+    ADDED_BOUNDS_SECONDS,
+    QUEUE_BOUNDS_SECONDS,
+    BackendTally,
+    Histogram,
+    ReasonTally,
+)
 from prefix_router.openai_api.errors import ErrorCode
 from prefix_router.routing.decision import Reason
 from prefix_router.routing.fleet import BackendName, BackendState
@@ -34,13 +41,27 @@ _ABORTED = frozenset((Outcome.CLIENT_DISCONNECTED, Outcome.UPSTREAM_TRUNCATED))
 class Metrics:
     """The router's metrics. Every method but `render` must be called from the event loop.
 
-    in_flight: returns the live number of leases per backend. It is called by `render`, in its thread.
+    in_flight: returns the live number of leases per backend. draining: the names of drained backends.
+    active_requests: how many requests are being served. waiting: how many of them wait for a free backend.
+    workers: how many processes serve clients, and how many had to be replaced so far. They are called by
+    `render`, in its thread.
     """
 
     content_type = CONTENT_TYPE_LATEST
 
-    def __init__(self, in_flight: Callable[[], Mapping[str, int]]) -> None:
+    def __init__(
+        self,
+        in_flight: Callable[[], Mapping[str, int]],
+        draining: Callable[[], Collection[str]] = frozenset,
+        active_requests: Callable[[], int] = int,
+        waiting: Callable[[], int] = int,
+        workers: Callable[[], tuple[int, int]] = lambda: (1, 0),
+    ) -> None:
         self.in_flight = in_flight
+        self.draining = draining
+        self.active_requests = active_requests
+        self.waiting = waiting
+        self.workers = workers
         self.backends: dict[BackendName, BackendTally] = {}
         self.unrouted = BackendTally()
         self.departed = BackendTally()
@@ -48,8 +69,13 @@ class Metrics:
         self.added_latency = Histogram(ADDED_BOUNDS_SECONDS)
         self.retries: Counter[RetryCause] = Counter(dict.fromkeys(RetryCause, 0))
         self.rejected: Counter[str] = Counter({code.value: 0 for code in ErrorCode})
+        self.queue = Histogram(QUEUE_BOUNDS_SECONDS)
+        self.retries_denied = 0
         self.client_disconnects = 0
         self.completion_tokens = 0
+        self.reloads: Counter[str] = Counter({"success": 0, "failure": 0})
+        self.last_reload_succeeded = True
+        self.configured_at = time.time()
         self._registry = CollectorRegistry()
         self._registry.register(Exposition(self))
         ProcessCollector(registry=self._registry)
@@ -96,6 +122,13 @@ class Metrics:
         if backend is not None:
             backend.sample = event
 
+    def configuration_reloaded(self, *, success: bool) -> None:
+        """Count one attempt to change the configuration."""
+        self.reloads["success" if success else "failure"] += 1
+        self.last_reload_succeeded = success
+        if success:
+            self.configured_at = time.time()
+
     def render(self) -> bytes:
         """Return all metrics in Prometheus' text format. Takes milliseconds: keep it off the event loop."""
         return generate_latest(self._registry)
@@ -116,6 +149,9 @@ class Metrics:
     def _count_trouble(self, event: RequestFinished, backend: BackendTally) -> None:
         for cause in event.retry_causes:
             self.retries[cause] += 1
+        self.retries_denied += event.retry_denied
+        if event.queue_seconds is not None:
+            self.queue.observe(event.queue_seconds)
         if event.error_code is not None:
             self.rejected[event.error_code if event.error_code in self.rejected else OTHER] += 1
         if event.outcome is Outcome.CLIENT_DISCONNECTED:

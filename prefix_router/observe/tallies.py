@@ -35,6 +35,10 @@ ADDED_BOUNDS_SECONDS = (
 """From nothing worth noting to an event loop that is blocked."""
 
 
+QUEUE_BOUNDS_SECONDS = (0.01, 0.1, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+"""From a place that was just becoming free to the patience of a client."""
+
+
 class Histogram:
     """Observations counted into buckets with fixed upper bounds, which are inclusive as in Prometheus."""
 

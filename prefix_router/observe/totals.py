@@ -18,6 +18,7 @@ class Totals:
     """Counts finished requests. An `Observer`."""
 
     def __init__(self) -> None:
+        self._fleet: frozenset[BackendName] | None = None
         self.requests = 0
         self.by_backend: Counter[BackendName] = Counter()
         self.by_reason: Counter[Reason] = Counter()
@@ -33,7 +34,8 @@ class Totals:
         self.by_outcome[event.outcome] += 1
         self.retries += len(event.retry_causes)
         if event.backend is not None and event.reason is not None:
-            self.by_backend[event.backend] += 1
+            if self._fleet is None or event.backend in self._fleet:
+                self.by_backend[event.backend] += 1
             self.by_reason[event.reason] += 1
         if event.prompt_tokens is not None and event.cached_tokens is not None:
             # Only responses that report both: the ratio of the sums must mean something.
@@ -46,11 +48,15 @@ class Totals:
 
     def engine_sampled(self, event: EngineSample) -> None:
         """Keep the newest sample of each backend."""
-        self.engine[event.backend] = event
+        if self._fleet is None or event.backend in self._fleet:
+            self.engine[event.backend] = event
 
-    def retain(self, names: Iterable[BackendName]) -> None:
-        """Forget backends that have left."""
-        kept = set(names)
+    def set_backends(self, names: Iterable[BackendName]) -> None:
+        """Count exactly these backends from now on; those that have left are forgotten, and stay so.
+
+        Before the first call every backend is counted.
+        """
+        kept = self._fleet = frozenset(names)
         for counts in (self.by_backend, self.engine):
             for name in [name for name in counts if name not in kept]:
                 del counts[name]

@@ -36,6 +36,10 @@ class ErrorCode(Enum):
     """The client did not send its body in time."""
     REQUEST_TOO_LARGE = "request_too_large"
     HEADER_TOO_LARGE = "header_too_large"
+    QUEUE_FULL = "queue_full"
+    """The router's own limits are reached, and as many requests wait as may wait."""
+    QUEUE_TIMEOUT = "queue_timeout"
+    """The request has waited for a free backend for as long as it may."""
     INTERNAL_ERROR = "internal_error"
     NOT_IMPLEMENTED = "not_implemented"
     """The request asks for something that the router does not do, such as a protocol upgrade."""
@@ -70,6 +74,8 @@ _STATUSES = {
     ErrorCode.MODEL_NOT_FOUND: 404,
     ErrorCode.REQUEST_TIMEOUT: 408,
     ErrorCode.REQUEST_TOO_LARGE: 413,
+    ErrorCode.QUEUE_FULL: 429,
+    ErrorCode.QUEUE_TIMEOUT: 429,
     ErrorCode.HEADER_TOO_LARGE: 431,
     ErrorCode.INTERNAL_ERROR: 500,
     ErrorCode.NOT_IMPLEMENTED: 501,

@@ -126,6 +126,12 @@ def origin_form(target: bytes) -> bytes:
     return path if path.startswith(b"/") else b"/" + path
 
 
+def has_dot_segments(target: bytes) -> bool:
+    """Whether the path of a target climbs (`/../`, also percent-encoded): it could leave a path prefix."""
+    path = target.partition(b"?")[0].lower().replace(b"%2e", b".").replace(b"%2f", b"/")
+    return any(segment in (b".", b"..") for segment in path.replace(b"\\", b"/").split(b"/"))
+
+
 def _named_by_connection(headers: RawHeaders) -> frozenset[bytes]:
     named: set[bytes] = set()
     for name, value in headers:

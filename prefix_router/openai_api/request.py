@@ -5,6 +5,8 @@ builds next to nothing: the fields come out undecoded, and the prompt is a view 
 are asked for. What a client sends is not judged here. A body that vLLM would refuse gets no key and is passed
 on, so that vLLM says what is wrong with it.
 
+`parse_large` reads a large body in steps, so that others can run meanwhile, and finds the same.
+
 A field of the wrong type counts as absent. Only members of the top-level object count, the last one if a
 name comes twice, as in Python's own parser.
 """
@@ -18,6 +20,8 @@ from typing import Protocol
 import msgspec
 
 from prefix_router.openai_api import dialects
+from prefix_router.openai_api.condense import Limits, condense
+from prefix_router.openai_api.json_scan import ByteSource, Steps
 from prefix_router.openai_api.prompt import Prompt
 from prefix_router.openai_api.raw_json import lead, string
 
@@ -61,6 +65,8 @@ class KeylessCause(Enum):
     """The field that should hold the prompt is absent, null, empty or of the wrong type."""
     UNREADABLE = "unreadable"
     """Nested too deep, or (found only when the key is made) a message that is not shaped like one."""
+    TOO_LARGE = "too_large"
+    """Finding the prompt in a large body would take too long: more members than anybody sends, say."""
 
 
 class Headers(Protocol):
@@ -148,6 +154,27 @@ def parse(path: str, content_type: str | None, body: bytes | bytearray, headers:
         keyless_cause=cause if read is not None else KeylessCause.UNSUPPORTED_PATH,
         invalid_affinity_header=invalid_header,
     )
+
+
+def parse_large(
+    path: str,
+    content_type: str | None,
+    body: ByteSource,
+    headers: Headers,
+    head_bytes: int,
+    limits: Limits | None = None,
+) -> Steps[RoutingRequest]:
+    """Return, in steps, what routing needs to know of a request with a large body. Never raises.
+
+    As `parse` otherwise. head_bytes: how much of one text a key can cover. limits: see `condense`.
+    """
+    if not _is_json(content_type):
+        return parse(path, content_type, b"", headers)
+    condensed = yield from condense(body, head_bytes, limits)
+    request = parse(path, content_type, condensed.body, headers)
+    if not condensed.complete and request.keyless_cause is KeylessCause.NO_PROMPT:
+        return msgspec.structs.replace(request, keyless_cause=KeylessCause.TOO_LARGE)
+    return request
 
 
 def _read(

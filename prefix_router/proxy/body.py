@@ -3,6 +3,9 @@
 A body that may hold a prompt is read whole: the key needs it, and a retry needs it again. Anything else
 (multipart audio, say) is passed on as it comes, so that an upload costs no memory; it can be retried
 only as long as none of it was sent.
+
+Whatever touches all of a large body at once holds up everything else. So one is kept in blocks, is in memory
+once, and is sent and freed block by block.
 """
 
 from __future__ import annotations
@@ -13,6 +16,8 @@ from typing import Protocol
 
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
+
+from prefix_router.proxy.blocks import BLOCK_BYTES, Blocks
 
 
 class BodyTooLargeError(Exception):
@@ -63,8 +68,8 @@ class RequestBody(Protocol):
 class WholeBody:
     """A body that was read to its end. Its bytes are kept until `release`, not until the response ends."""
 
-    def __init__(self, data: bytes) -> None:
-        self.data: bytes | None = data
+    def __init__(self, data: bytes | Blocks) -> None:
+        self.data: bytes | Blocks | None = data
         self.length = len(data)
         self.bytes_read = len(data)
 
@@ -73,14 +78,16 @@ class WholeBody:
         """Whether it is still at hand."""
         return self.data is not None
 
-    def wire(self) -> bytes:
+    def wire(self) -> bytes | AsyncIterator[bytes]:
         """Return the bytes as the client sent them."""
         assert self.data is not None, "sent again after it was released"
-        return self.data
+        return self.data if isinstance(self.data, bytes) else _by_blocks(self.data)
 
     def release(self) -> None:
         """Free the bytes: a long stream must not hold a large prompt."""
-        self.data = None
+        data, self.data = self.data, None
+        if isinstance(data, Blocks):
+            data.free()
 
 
 class StreamedBody:
@@ -109,8 +116,20 @@ class StreamedBody:
 
 async def read_whole(request: web.BaseRequest, max_bytes: int, idle_seconds: float) -> WholeBody:
     """Read the whole body. Raises the errors of this module. idle_seconds: 0 for no bound."""
-    pieces = [piece async for piece in _pieces(request, max_bytes, idle_seconds)]
-    return WholeBody(pieces[0] if len(pieces) == 1 else b"".join(pieces))
+    blocks = Blocks()
+    try:
+        async for piece in _pieces(request, max_bytes, idle_seconds):
+            blocks.append(piece)
+    except BaseException:
+        blocks.free()
+        raise
+    return WholeBody(blocks if len(blocks) > BLOCK_BYTES else blocks.read(0, BLOCK_BYTES))
+
+
+async def _by_blocks(blocks: Blocks) -> AsyncIterator[bytes]:
+    for block in blocks:
+        yield block
+        await asyncio.sleep(0)  # a backend that takes everything at once must not hold up the others
 
 
 def _declared_length(request: web.BaseRequest, max_bytes: int) -> int | None:

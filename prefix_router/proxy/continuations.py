@@ -34,6 +34,9 @@ class Continuations:
         if len(self._backends) > self._capacity:
             self._backends.popitem(last=False)
 
+    async def recall(self, response_id: str) -> None:
+        """Learn which backend produced the response from whoever may know. Here nobody knows more."""
+
     def backend(self, response_id: str) -> BackendName | None:
         """Return the backend that produced the response, None when that is not known (any more)."""
         return self._backends.get(response_id)

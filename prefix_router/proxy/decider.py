@@ -1,18 +1,24 @@
 """From a request to what a strategy needs to know about it.
 
 One place joins the wire formats and the key, so that the data path, `explain` on the command line and
-`/explain` on the admin listener cannot answer differently. No I/O, no clock.
+`/explain` on the admin listener cannot answer differently. No I/O.
+
+A large body is read in steps and by turns with everything else (`TurnTaker`), so that no body holds up the
+event loop; its key is the same as if it were read at once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 from dataclasses import dataclass
 from http.cookies import CookieError, SimpleCookie
 
-from prefix_router.openai_api.request import Api, RoutingRequest, parse
+from prefix_router.openai_api.condense import LARGE_BYTES
+from prefix_router.openai_api.json_scan import ByteSource, WholeBytes, finish
+from prefix_router.openai_api.request import Api, RoutingRequest, parse, parse_large
+from prefix_router.proxy.turn_taker import TurnTaker
 from prefix_router.routing.decision import Strategy
-from prefix_router.routing.key import PrefixRule, TokenEncoder, prefix_key
+from prefix_router.routing.key import PrefixKey, PrefixRule, PrefixUnit, TokenEncoder, key_steps, prefix_key
 
 _SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
 _RESPONSES_PREFIX = "/v1/responses/"
@@ -54,25 +60,60 @@ class Decider:
         self.encoder = encoder
         self._session_header = session_header
         self._session_cookie = session_cookie
+        self._head_bytes = rule.head_bytes(exact=encoder is not None)
+        self._turns = TurnTaker()
 
-    def parse(self, path: str, headers: Mapping[str, str], body: bytes) -> RoutingRequest:
+    def parse(self, path: str, headers: Mapping[str, str], body: bytes | bytearray) -> RoutingRequest:
         """Return the routing request of a body. Never raises."""
-        return parse(path, headers.get("Content-Type"), body, headers)
+        content_type = headers.get("Content-Type")
+        if len(body) <= LARGE_BYTES:
+            return parse(path, content_type, body, headers)
+        return finish(parse_large(path, content_type, WholeBytes(body), headers, self._head_bytes))
 
-    def read(self, method: str, path: str, headers: Mapping[str, str], body: bytes | None) -> Subject:
+    def read(
+        self, method: str, path: str, headers: Mapping[str, str], body: bytes | bytearray | None
+    ) -> Subject:
         """Return what is known of a request; body is None when it is passed on unread. Never raises."""
-        session = self._session(headers)
-        safe = method in _SAFE_METHODS
-        if body is None or safe:
-            return Subject(session=session, continues=_continued(path), repeatable=safe)
+        if body is None or method in _SAFE_METHODS:
+            return self._unread(method, path, headers)
         request = self.parse(path, headers, body)
-        key = prefix_key(request, self.rule, body, self.encoder)
+        return self._subject(path, headers, request, prefix_key(request, self.rule, body, self.encoder))
+
+    async def read_by_turns(
+        self, method: str, path: str, headers: Mapping[str, str], body: bytes | ByteSource | None
+    ) -> Subject:
+        """Return the same as `read`; let others run while a large body is read."""
+        if body is None or method in _SAFE_METHODS:
+            return self._unread(method, path, headers)
+        if isinstance(body, bytes):
+            if len(body) <= LARGE_BYTES:
+                return self.read(method, path, headers, body)
+            body = WholeBytes(body)
+        return await self._turns.finish(self._steps(path, headers, body))
+
+    def _steps(
+        self, path: str, headers: Mapping[str, str], body: ByteSource
+    ) -> Generator[int | None, None, Subject]:
+        content_type = headers.get("Content-Type")
+        request = yield from parse_large(path, content_type, body, headers, self._head_bytes)
+        yield None
+        raw_head = body.read(0, self.rule.length if self.rule.unit is PrefixUnit.BYTES else 0)
+        key = yield from key_steps(request, self.rule, raw_head, self.encoder)
+        return self._subject(path, headers, request, key)
+
+    def _unread(self, method: str, path: str, headers: Mapping[str, str]) -> Subject:
+        safe = method in _SAFE_METHODS
+        return Subject(session=self._session(headers), continues=_continued(path), repeatable=safe)
+
+    def _subject(
+        self, path: str, headers: Mapping[str, str], request: RoutingRequest, key: PrefixKey | None
+    ) -> Subject:
         return Subject(
             api=request.api.value,
             model=request.model,
             stream=request.stream,
             key=None if key is None else key.value,
-            session=session,
+            session=self._session(headers),
             continues=request.previous_response_id or _continued(path),
             repeatable=request.api is not Api.OTHER,
             invalid_header=request.invalid_affinity_header,

@@ -1,8 +1,8 @@
 """From a query to a delivered response: decide, lease, send, relay, and again elsewhere when that may be.
 
-The loop asks three pure rooms and obeys: the strategy says where, the retry table says whether once more, the
-health table hears what happened. Between a decision and its lease there is no await, so the next decision
-already counts this request.
+The loop asks and obeys: the gate gives a decision of the strategy and the lease that goes with it, after a
+wait if need be; the retry table and the retry budget say whether once more; the health table hears what
+happened. Between a decision and its lease there is no await, so the next decision counts this request.
 """
 
 from __future__ import annotations
@@ -15,20 +15,24 @@ from http import HTTPStatus
 from aiohttp import web
 
 from prefix_router.observe.events import Outcome, RetryCause
-from prefix_router.openai_api.headers import header, request_head, response_headers
+from prefix_router.openai_api.errors import ErrorCode
+from prefix_router.openai_api.headers import has_dot_segments, header, request_head, response_headers
 from prefix_router.openai_api.observer import response_observer
 from prefix_router.proxy.body import RequestBody
 from prefix_router.proxy.continuations import Continuations
 from prefix_router.proxy.downstream import Downstream
 from prefix_router.proxy.exchange import Exchange
-from prefix_router.proxy.fleet_store import FleetStore
+from prefix_router.proxy.fleet_store import FleetSource
+from prefix_router.proxy.gate import Entry, Gate, Question, Refusal
 from prefix_router.proxy.lease import Lease
-from prefix_router.proxy.replies import Replies
+from prefix_router.proxy.policy import RequestPolicy
 from prefix_router.proxy.upstreams import Upstreams
-from prefix_router.routing.decision import Decision, Query, Reason, Strategy
-from prefix_router.routing.fleet import Backend
+from prefix_router.routing.admission import Needs, Room, room_for
+from prefix_router.routing.decision import Decision, Query
+from prefix_router.routing.fleet import Backend, BackendName
 from prefix_router.routing.health import HealthEvent
 from prefix_router.routing.retry import Failure, Verdict, verdict
+from prefix_router.routing.retry_budget import CHARGED, RetryBudget
 from prefix_router.upstream.errors import ErrorKind, UpstreamError
 from prefix_router.upstream.response import Response
 
@@ -65,7 +69,7 @@ _STALE_SECONDS = 1.0
 class Errand:
     """One request on its way: what came in, where the answer goes, and the record of it.
 
-    target: path and query in origin form.
+    target: path and query in origin form. policy: the one that was in force when the request came in.
     """
 
     request: web.BaseRequest
@@ -73,6 +77,7 @@ class Errand:
     body: RequestBody
     exchange: Exchange
     downstream: Downstream
+    policy: RequestPolicy
 
 
 class _AttemptFailedError(Exception):
@@ -84,35 +89,39 @@ class _AttemptFailedError(Exception):
 
 
 class Dispatcher:
-    """Sends errands to backends. max_attempts: backends that one request may be sent to."""
+    """Sends errands to backends, each by its own policy."""
 
     def __init__(
         self,
         *,
-        store: FleetStore,
+        store: FleetSource,
         upstreams: Upstreams,
-        strategy: Strategy,
-        replies: Replies,
-        max_attempts: int,
         clock: Callable[[], float],
+        continuations: Continuations,
+        gate: Gate,
+        retry_budget: RetryBudget,
     ) -> None:
         self._store = store
         self._upstreams = upstreams
-        self._strategy = strategy
-        self._replies = replies
-        self._max_attempts = max_attempts
         self._clock = clock
-        self._continuations = Continuations()
+        self._continuations = continuations
+        self._gate = gate
+        self._retry_budget = retry_budget
 
     async def dispatch(self, errand: Errand, query: Query) -> None:
         """Deliver a response for `errand`: a backend's, or an error."""
-        exchange = errand.exchange
+        exchange, replies = errand.exchange, errand.policy.replies
+        strategy = errand.policy.decider.strategy
         last: Failure | None = None
-        decision = self._decide(query, exchange)
-        while decision is not None:
-            exchange.attempts += 1
-            exchange.decision = decision
-            with Lease(decision.member) as lease:
+        self._retry_budget.count_request(self._clock())
+        pinned = await self._pinned(exchange.subject.continues)
+        entry = await self._gate.enter(Question(query, strategy, pinned), exchange)
+        while isinstance(entry, Entry):
+            with entry.lease as lease:
+                decision = exchange.decision = entry.decision
+                exchange.attempts += 1
+                if last is not None:
+                    exchange.retry_causes.append(_RETRY_CAUSE_OF[last])
                 try:
                     await self._attempt(errand, query, decision, lease)
                 except _AttemptFailedError as error:
@@ -124,29 +133,43 @@ class Dispatcher:
                 query = query.after_refusal(name)
             elif self._verdict(last, errand) is Verdict.NEXT_BACKEND:
                 query = query.after_failure(name)
+                if not self._may_retry(last, query, exchange):
+                    break
             else:
                 break
-            decision = self._decide(query, exchange)
-            if decision is not None:
-                exchange.retry_causes.append(_RETRY_CAUSE_OF[last])
-        if last is None:
-            self._replies.fail_unroutable(exchange, errand.downstream, self._store.fleet)
+            entry = await self._gate.enter(Question(query, strategy, pinned), exchange)
+        if isinstance(entry, Refusal) and entry is not Refusal.UNROUTABLE:
+            replies.fail_overload(exchange, errand.downstream, entry, self._gate.retry_after_seconds())
+        elif last is None:
+            replies.fail_unroutable(exchange, errand.downstream, self._store.fleet)
         else:
             # Somebody who is merely full can be asked again soon; that is what the client should hear.
             full = Failure.BACK_PRESSURE if query.refused else last
-            self._replies.fail_upstream(exchange, errand.downstream, full)
+            replies.fail_upstream(exchange, errand.downstream, full)
 
-    def _decide(self, query: Query, exchange: Exchange) -> Decision | None:
-        fleet = self._store.fleet
-        if exchange.subject.continues is not None:
-            name = self._continuations.backend(exchange.subject.continues)
-            member = None if name is None else fleet.by_name.get(name)
-            if member is not None and member.admits() and name not in query.failed | query.refused:
-                return Decision(member, Reason.CONTINUATION)
-        return self._strategy.choose(query, fleet)
+    async def _pinned(self, continues: str | None) -> BackendName | None:
+        """Return the backend that made the response which the request continues, if that is known."""
+        if continues is None:
+            return None
+        await self._continuations.recall(continues)
+        return self._continuations.backend(continues)
+
+    def _may_retry(self, failure: Failure, query: Query, exchange: Exchange) -> bool:
+        """Whether the fleet can bear another attempt; `query` is the one for it."""
+        needs = Needs(query.model, query.failed | query.refused)
+        if failure not in CHARGED or room_for(needs, self._store.fleet) is Room.NONE:
+            return True  # it costs the fleet nothing, or there will be none
+        if self._retry_budget.take(self._clock()):
+            return True
+        exchange.retry_denied = True
+        return False
 
     async def _attempt(self, errand: Errand, query: Query, decision: Decision, lease: Lease) -> None:
         """Send to one backend and relay its answer. Raises _AttemptFailedError before the first byte."""
+        if self._upstreams.of(decision.member.backend).address.path and has_dot_segments(errand.target):
+            message = "The path must not contain . or .. segments."
+            errand.policy.replies.fail(errand.exchange, errand.downstream, ErrorCode.BAD_REQUEST, message)
+            return
         response = await self._send(errand, decision)
         received = self._clock()
         backend = decision.member.backend
@@ -154,7 +177,8 @@ class Dispatcher:
         if response.status in _BACK_PRESSURE:
             again = self._verdict(Failure.BACK_PRESSURE, errand) is Verdict.NEXT_BACKEND
             tried = query.failed | query.refused | {backend.name}
-            if again and self._store.fleet.routable(query.model, tried):
+            again = again and bool(self._store.fleet.routable(query.model, tried))
+            if again and self._may_retry(Failure.BACK_PRESSURE, query.after_refusal(backend.name), exchange):
                 response.abort()
                 raise _AttemptFailedError(Failure.BACK_PRESSURE)
         errand.body.release()
@@ -201,7 +225,9 @@ class Dispatcher:
         fresh = False
         while True:
             try:
-                return await upstream.pool.send(method, head, body.wire(), fresh=fresh)
+                return await upstream.pool.send(
+                    method, head, body.wire(), fresh=fresh, timeouts=errand.policy.timeouts
+                )
             except UpstreamError as error:
                 failure = _FAILURE_OF[error.kind]
                 at_once = self._clock() - sent_at < _STALE_SECONDS
@@ -222,7 +248,7 @@ class Dispatcher:
         return verdict(
             failure,
             attempt=errand.exchange.attempts,
-            max_attempts=self._max_attempts,
+            max_attempts=errand.policy.max_attempts,
             replayable=errand.body.replayable,
             repeatable=errand.exchange.subject.repeatable,
         )
@@ -236,7 +262,8 @@ class Dispatcher:
             _text(header(response.headers, b"content-encoding")),
             response.status,
         )
-        headers = response_headers(response.headers) + self._replies.headers(exchange, decision)
+        added = errand.policy.replies.headers(exchange, decision)
+        headers = response_headers(response.headers) + added
         downstream.start(response.status, response.reason, headers, response.content_length)
         exchange.router_seconds += self._clock() - received
         try:

@@ -26,6 +26,8 @@ class Exchange:
     decision: Decision | None = None
     attempts: int = 0
     retry_causes: list[RetryCause] = field(default_factory=list)
+    retry_denied: bool = False
+    queue_seconds: float | None = None
     status: int = 0
     outcome: Outcome = Outcome.REJECTED
     error_code: str | None = None
@@ -63,6 +65,8 @@ class Exchange:
             cached_tokens=usage.cached_tokens if usage else None,
             completion_tokens=usage.completion_tokens if usage else None,
             error_code=self.error_code,
+            queue_seconds=self.queue_seconds,
+            retry_denied=self.retry_denied,
         )
 
     def _since_start(self, at: float | None) -> float | None:

@@ -14,7 +14,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import Protocol
 
 from prefix_router.observe.events import BackendChanged, Observer
 from prefix_router.routing.fleet import (
@@ -44,16 +45,28 @@ class ServedModel:
 class _Record:
     backend: Backend
     health: Health
-    in_flight: InFlight = field(default_factory=InFlight)
+    in_flight: InFlight
     models: tuple[ServedModel, ...] | None = None
     draining: bool = False
     last_suspect: int | None = None
 
     def member(self) -> Member:
-        models = self.backend.models
-        if models is None and self.models is not None:
-            models = frozenset(model.id for model in self.models)
+        models = known_models(self.backend, self.models)
         return Member(self.backend, self.health.state, self.in_flight, models, self.draining)
+
+
+class FleetSource(Protocol):
+    """What the data path needs of whoever knows the fleet: the store itself, or a worker's copy of it."""
+
+    fleet: Fleet
+
+    def report(
+        self, backend: Backend, event: HealthEvent, cause: str = "", suspect: int | None = None
+    ) -> None:
+        """Take one piece of evidence about `backend`."""
+
+    def served_models(self) -> Mapping[BackendName, tuple[ServedModel, ...] | None]:
+        """Models as listed by each backend that takes traffic, in configuration order."""
 
 
 class FleetStore:
@@ -67,18 +80,39 @@ class FleetStore:
         policy: HealthPolicy,
         observer: Observer,
         clock: Callable[[], float],
+        in_flight: Callable[[], InFlight] = InFlight,
     ) -> None:
-        """Start with `backends`; `clock` gives seconds (monotonic)."""
+        """Start with `backends`; `clock` gives seconds (monotonic), `in_flight` a counter for who joins."""
         self._policy = policy
         self._observer = observer
         self._clock = clock
+        self._in_flight = in_flight
+        self._followers: list[Callable[[], None]] = []
         self._records: dict[BackendName, _Record] = {}
         self._ring = Ring({}, virtual_nodes)
         self.fleet = Fleet((), self._ring)
         self.replace_backends(backends)
 
-    def replace_backends(self, backends: Iterable[Backend]) -> None:
-        """Make the fleet consist of `backends`, keeping what is known of those that stay."""
+    def ring_of(self, backends: Iterable[Backend], virtual_nodes: int | None = None) -> Ring:
+        """Return the ring that `backends` would have; changes nothing, so a thread may ask.
+
+        Other `virtual_nodes` than now, or a large fleet made of new names, take some hundred milliseconds.
+        """
+        weights = {backend.name: backend.weight for backend in backends}
+        ring = self._ring
+        if virtual_nodes is not None and virtual_nodes != ring.virtual_nodes:
+            return Ring(weights, virtual_nodes)
+        return ring if weights == ring.weights else ring.with_weights(weights)
+
+    def replace_backends(
+        self, backends: Iterable[Backend], *, ring: Ring | None = None, policy: HealthPolicy | None = None
+    ) -> frozenset[BackendName]:
+        """Make the fleet consist of `backends`, keeping what is known of those that stay.
+
+        ring: as made by `ring_of` for the same backends; made here by default. policy: what the health table
+        goes by from now on; the one so far by default. Returns the names of the backends that stay.
+        """
+        backends = tuple(backends)
         now = self._clock()
         records: dict[BackendName, _Record] = {}
         for backend in backends:
@@ -87,12 +121,13 @@ class FleetStore:
                 known.backend = backend
                 records[backend.name] = known
             else:
-                records[backend.name] = _Record(backend, Health(since=now))
-        weights = {name: record.backend.weight for name, record in records.items()}
-        if weights != self._ring.weights:
-            self._ring = self._ring.with_weights(weights)
+                records[backend.name] = _Record(backend, Health(since=now), self._in_flight())
+        stay = frozenset(name for name, record in records.items() if self._records.get(name) is record)
+        self._ring = self.ring_of(backends) if ring is None else ring
+        self._policy = policy or self._policy
         self._records = records
         self._publish()
+        return stay
 
     def report(
         self, backend: Backend, event: HealthEvent, cause: str = "", suspect: int | None = None
@@ -117,8 +152,9 @@ class FleetStore:
             BackendState.STARTING,
             BackendState.HEALTHY,
         )
-        states = [other.health.state for other in self._records.values()]
-        if leaves_service and not may_eject(states, self._policy):
+        # Who is draining carries nothing: it is no loss, and no help.
+        states = [other.health.state for other in self._records.values() if not other.draining]
+        if leaves_service and not record.draining and not may_eject(states, self._policy):
             # It stays in service with its failures on record: too much of the fleet is out already.
             return
         record.health = after
@@ -148,17 +184,41 @@ class FleetStore:
 
     def served_models(self) -> Mapping[BackendName, tuple[ServedModel, ...] | None]:
         """Models as listed by each backend that takes traffic, in configuration order."""
-        served: dict[BackendName, tuple[ServedModel, ...] | None] = {}
-        for member in self.fleet.members:
-            out = member.state is BackendState.EJECTED and not member.last_resort
-            if member.state is not BackendState.DOWN and not out:
-                served[member.name] = self._records[member.name].models
-        return served
+        return listed_models(self.fleet, {name: record.models for name, record in self._records.items()})
 
     def health(self, name: BackendName) -> Health:
         """Return the health of a backend of the current fleet."""
         return self._records[name].health
 
+    def follow(self, changed: Callable[[], None]) -> None:
+        """Call `changed` after each new snapshot from now on."""
+        self._followers.append(changed)
+
+    def models(self, name: BackendName) -> tuple[ServedModel, ...] | None:
+        """Return what a backend of the current fleet lists as its models, None when that is not known."""
+        return self._records[name].models
+
     def _publish(self) -> None:
         members = [record.member() for record in self._records.values()]
         self.fleet = Fleet(tuple(with_last_resorts(members)), self._ring)
+        for changed in self._followers:
+            changed()
+
+
+def known_models(backend: Backend, listed: tuple[ServedModel, ...] | None) -> frozenset[str] | None:
+    """The models that a backend serves: as declared, or else as it lists them; None when neither is known."""
+    if backend.models is not None or listed is None:
+        return backend.models
+    return frozenset(model.id for model in listed)
+
+
+def listed_models(
+    fleet: Fleet, listed: Mapping[BackendName, tuple[ServedModel, ...] | None]
+) -> dict[BackendName, tuple[ServedModel, ...] | None]:
+    """Of `listed`, what the backends that take traffic have, in configuration order."""
+    served: dict[BackendName, tuple[ServedModel, ...] | None] = {}
+    for member in fleet.members:
+        out = member.state is BackendState.EJECTED and not member.last_resort
+        if member.state is not BackendState.DOWN and not out:
+            served[member.name] = listed[member.name]
+    return served

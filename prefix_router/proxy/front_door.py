@@ -69,7 +69,10 @@ class _Connection(web.RequestHandler):
 
 
 class FrontDoor(web.Server):
-    """Accepts connections and calls `handler` for each request."""
+    """Accepts connections and calls `handler` for each request.
+
+    `keepalive_seconds` and `max_header_bytes` may be assigned: they hold for connections made from then on.
+    """
 
     def __init__(
         self,
@@ -82,8 +85,8 @@ class FrontDoor(web.Server):
         """Times in seconds, sizes in bytes. `max_header_bytes` bounds one header line and the target."""
         super().__init__(handler, handler_cancellation=True)
         self._loop_of_connections = asyncio.get_running_loop()
-        self._keepalive_seconds = keepalive_seconds
-        self._max_header_bytes = max_header_bytes
+        self.keepalive_seconds = keepalive_seconds
+        self.max_header_bytes = max_header_bytes
         self._read_buffer_bytes = read_buffer_bytes
 
     async def watch(self) -> None:
@@ -116,11 +119,11 @@ class FrontDoor(web.Server):
         return _Connection(
             self,
             loop=self._loop_of_connections,
-            keepalive_timeout=self._keepalive_seconds,
+            keepalive_timeout=self.keepalive_seconds,
             access_log=None,  # type: ignore[arg-type]  # aiohttp's own way of saying "no log"
             auto_decompress=False,
-            max_line_size=self._max_header_bytes,
-            max_field_size=self._max_header_bytes,
+            max_line_size=self.max_header_bytes,
+            max_field_size=self.max_header_bytes,
             max_headers=MAX_HEADERS,
             read_bufsize=self._read_buffer_bytes,
         )

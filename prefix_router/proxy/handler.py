@@ -10,7 +10,6 @@ import asyncio
 import logging
 import secrets
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from aiohttp import web
 
@@ -27,53 +26,38 @@ from prefix_router.proxy.body import (
     is_streamed,
     read_whole,
 )
-from prefix_router.proxy.decider import Decider
 from prefix_router.proxy.dispatch import Dispatcher, Errand
 from prefix_router.proxy.downstream import Downstream
 from prefix_router.proxy.exchange import Exchange
-from prefix_router.proxy.fleet_store import FleetStore
+from prefix_router.proxy.fleet_store import FleetSource
 from prefix_router.proxy.local_answers import LocalAnswers
-from prefix_router.proxy.replies import Replies
+from prefix_router.proxy.policy import RequestLimits, RequestPolicy
 from prefix_router.routing.decision import Query
 
 logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class RequestLimits:
-    """What a client may send, and how slow it may be (seconds, 0 for no bound).
-
-    body_idle_seconds: how long it may pause in its body. write_seconds: how long it may take nothing of a
-    response that waits for it.
-    """
-
-    max_body_bytes: int
-    body_idle_seconds: float
-    write_seconds: float
-
-
 class Handler:
-    """Serves requests of the data port. `active` counts those that run."""
+    """Serves requests of the data port. `active` counts those that run.
+
+    `policy` is what the next request goes by; assign it to change the configuration.
+    """
 
     def __init__(
         self,
         *,
-        store: FleetStore,
-        decider: Decider,
+        store: FleetSource,
+        policy: RequestPolicy,
         dispatcher: Dispatcher,
-        replies: Replies,
         local_answers: LocalAnswers,
         observer: Observer,
-        limits: RequestLimits,
         clock: Callable[[], float],
     ) -> None:
+        self.policy = policy
         self._store = store
-        self._decider = decider
         self._dispatcher = dispatcher
-        self._replies = replies
         self._local_answers = local_answers
         self._observer = observer
-        self._limits = limits
         self._clock = clock
         self._drained = asyncio.Event()
         self.active = 0
@@ -95,12 +79,13 @@ class Handler:
         """Serve one request."""
         target = origin_form(request.raw_path.encode("utf-8", "surrogateescape"))
         exchange = Exchange(self._clock(), _request_id(request), request.method, _path(target))
-        downstream = Downstream(request, self._limits.write_seconds)
+        policy = self.policy
+        downstream = Downstream(request, policy.limits.write_seconds)
         if self.closing or "Upgrade" in request.headers:  # aiohttp reads no request after an upgrade
             downstream.keep_alive = False
         self.active += 1
         try:
-            await self._serve(request, target, exchange, downstream)
+            await self._serve(request, target, exchange, downstream, policy)
         except asyncio.CancelledError:
             _disconnected(exchange)
             if not downstream.gone:  # the router stops: this is the end of its patience
@@ -111,7 +96,7 @@ class Handler:
             downstream.keep_alive = False
         except Exception:
             logger.exception("request %s failed in the router", exchange.request_id)
-            self._replies.fail(
+            policy.replies.fail(
                 exchange, downstream, ErrorCode.INTERNAL_ERROR, "The router failed; see its log."
             )
         finally:
@@ -122,67 +107,75 @@ class Handler:
         return downstream.delivered()
 
     async def _serve(
-        self, request: web.BaseRequest, target: bytes, exchange: Exchange, downstream: Downstream
+        self,
+        request: web.BaseRequest,
+        target: bytes,
+        exchange: Exchange,
+        downstream: Downstream,
+        policy: RequestPolicy,
     ) -> None:
-        answer = self._local_answers.answer(request.method, exchange.path)
+        replies, limits = policy.replies, policy.limits
+        answer = self._local_answers.answer(request.method, exchange.path, closing=self.closing)
         if answer is not None:
-            self._replies.answer(exchange, downstream, answer)
+            replies.answer(exchange, downstream, answer)
             return
         if request.method == "CONNECT" or request.headers.get("Upgrade", "").lower() == "websocket":
             message = "Tunnels and protocol upgrades are not supported."
-            self._replies.fail(exchange, downstream, ErrorCode.NOT_IMPLEMENTED, message)
+            replies.fail(exchange, downstream, ErrorCode.NOT_IMPLEMENTED, message)
             return
         try:
-            body = await self._read(request, downstream)
+            body = await _read(request, downstream, limits)
             try:
-                await self._route(Errand(request, target, body, exchange, downstream))
+                await self._route(Errand(request, target, body, exchange, downstream, policy))
             finally:
                 exchange.request_bytes = body.bytes_read
+                body.release()
         except BodyTooLargeError:
-            limit = self._limits.max_body_bytes
+            code = ErrorCode.REQUEST_TOO_LARGE
+            limit = limits.max_body_bytes
             message = f"The request body is larger than limits.max_body_bytes = {limit} bytes."
-            self._refuse_body(exchange, downstream, ErrorCode.REQUEST_TOO_LARGE, message)
         except BodyBrokenError:
+            code = ErrorCode.BAD_REQUEST
             message = "The request body's framing is not valid HTTP."
-            self._refuse_body(exchange, downstream, ErrorCode.BAD_REQUEST, message)
         except BodyTimeoutError:
-            message = f"No byte of the request body came for {self._limits.body_idle_seconds:g} seconds."
-            self._refuse_body(exchange, downstream, ErrorCode.REQUEST_TIMEOUT, message)
-
-    def _refuse_body(self, exchange: Exchange, downstream: Downstream, code: ErrorCode, message: str) -> None:
+            code = ErrorCode.REQUEST_TIMEOUT
+            message = f"No byte of the request body came for {limits.body_idle_seconds:g} seconds."
+        else:
+            return
         downstream.keep_alive = False  # what is left of the body must not be taken for a request
-        self._replies.fail(exchange, downstream, code, message)
-
-    async def _read(self, request: web.BaseRequest, downstream: Downstream) -> RequestBody:
-        limit, idle_seconds = self._limits.max_body_bytes, self._limits.body_idle_seconds
-        streamed = is_streamed(request.headers.get("Content-Type"))
-        body = StreamedBody(request, limit, idle_seconds) if streamed else None
-        if "Expect" in request.headers:
-            if (request.content_length or 0) > limit:
-                raise BodyTooLargeError
-            downstream.continue_100()
-        return body if body is not None else await read_whole(request, limit, idle_seconds)
+        replies.fail(exchange, downstream, code, message)
 
     async def _route(self, errand: Errand) -> None:
         began = self._clock()
-        request, exchange, body = errand.request, errand.exchange, errand.body
-        subject = exchange.subject = self._decider.read(
+        request, exchange, body, policy = errand.request, errand.exchange, errand.body, errand.policy
+        subject = exchange.subject = await policy.decider.read_by_turns(
             request.method, exchange.path, request.headers, body.data if isinstance(body, WholeBody) else None
         )
         exchange.router_seconds += self._clock() - began
         if subject.invalid_header is not None:
             message = f"{subject.invalid_header} must be 1 to 64 printable ASCII characters."
-            self._replies.fail(exchange, errand.downstream, ErrorCode.INVALID_AFFINITY_ID, message)
+            policy.replies.fail(exchange, errand.downstream, ErrorCode.INVALID_AFFINITY_ID, message)
             return
         if self._store.fleet.knows_no(subject.model):
             await self._local_answers.refresh_models()
         if self._store.fleet.knows_no(subject.model):
             message = f"The model `{(subject.model or '')[:256]}` does not exist."
-            self._replies.fail(exchange, errand.downstream, ErrorCode.MODEL_NOT_FOUND, message)
+            policy.replies.fail(exchange, errand.downstream, ErrorCode.MODEL_NOT_FOUND, message)
             return
         draw = secrets.randbits(64)
         query = Query(key=subject.key, model=subject.model, session=subject.session, draw=draw)
         await self._dispatcher.dispatch(errand, query)
+
+
+async def _read(request: web.BaseRequest, downstream: Downstream, limits: RequestLimits) -> RequestBody:
+    limit, idle_seconds = limits.max_body_bytes, limits.body_idle_seconds
+    streamed = is_streamed(request.headers.get("Content-Type"))
+    body = StreamedBody(request, limit, idle_seconds) if streamed else None
+    if "Expect" in request.headers:
+        if (request.content_length or 0) > limit:
+            raise BodyTooLargeError
+        downstream.continue_100()
+    return body if body is not None else await read_whole(request, limit, idle_seconds)
 
 
 def _disconnected(exchange: Exchange) -> None:

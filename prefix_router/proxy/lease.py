@@ -8,7 +8,7 @@ was taken is still the one that is given back.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from prefix_router.routing.fleet import BackendState
 
@@ -18,6 +18,16 @@ if TYPE_CHECKING:
     from prefix_router.routing.fleet import InFlight, Member
 
 
+class Keeper(Protocol):
+    """Whoever has something to give to somebody else when a lease ends. Must not raise."""
+
+    def released(self, member: Member) -> None:
+        """Hear that a lease on `member` has been given back."""
+
+    def proven(self, member: Member) -> None:
+        """Hear that a trial of `member` has ended and its lease goes on."""
+
+
 class Lease:
     """Counts from construction until `release` (or the end of a `with` block).
 
@@ -25,29 +35,41 @@ class Lease:
     this one has shown that the backend works, however long its response takes.
     """
 
-    __slots__ = ("_in_flight", "_trial")
+    __slots__ = ("_in_flight", "_keeper", "_member", "_trial")
 
-    def __init__(self, member: Member) -> None:
+    def __init__(self, member: Member, keeper: Keeper | None = None) -> None:
+        """`keeper` is told, once, when the trial and when the lease has ended."""
+        self._member = member
+        self._keeper = keeper
         in_flight = member.in_flight
-        in_flight.count += 1
+        in_flight.take()
         self._in_flight: InFlight | None = in_flight
         self._trial: InFlight | None = None
         if member.state is BackendState.HALF_OPEN:
-            in_flight.trials += 1
+            in_flight.begin_trial()
             self._trial = in_flight
 
     def prove(self) -> None:
         """End the trial: the backend has answered. Further calls do nothing."""
-        trial, self._trial = self._trial, None
-        if trial is not None:
-            trial.trials -= 1
+        if self._end_trial() and self._keeper is not None:
+            self._keeper.proven(self._member)
 
     def release(self) -> None:
         """Give the slot back; further calls do nothing."""
-        self.prove()
         in_flight, self._in_flight = self._in_flight, None
-        if in_flight is not None:
-            in_flight.count -= 1
+        if in_flight is None:
+            return
+        self._end_trial()
+        in_flight.give()
+        if self._keeper is not None:
+            self._keeper.released(self._member)
+
+    def _end_trial(self) -> bool:
+        trial, self._trial = self._trial, None
+        if trial is None:
+            return False
+        trial.end_trial()
+        return True
 
     def __enter__(self) -> Lease:
         return self

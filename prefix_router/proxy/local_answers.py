@@ -17,7 +17,7 @@ import msgspec
 from prefix_router.observe.events import Outcome
 from prefix_router.openai_api.errors import ErrorCode
 from prefix_router.proxy.decider import Subject
-from prefix_router.proxy.fleet_store import FleetStore, ServedModel
+from prefix_router.proxy.fleet_store import FleetSource, ServedModel
 from prefix_router.routing.fleet import BackendName
 
 Served = Mapping[BackendName, tuple[ServedModel, ...] | None]
@@ -40,7 +40,7 @@ class Answer:
 class LocalAnswers:
     """Answers from what the fleet store knows; never waits for a backend."""
 
-    def __init__(self, store: FleetStore, refresh_models: Callable[[], Awaitable[None]]) -> None:
+    def __init__(self, store: FleetSource, refresh_models: Callable[[], Awaitable[None]]) -> None:
         """`refresh_models` asks backends for their models anew, bounded in time and rate."""
         self._store = store
         self._refresh_models = refresh_models
@@ -49,8 +49,11 @@ class LocalAnswers:
         """Ask the backends anew: an adapter may have been loaded since."""
         await self._refresh_models()
 
-    def answer(self, method: str, path: str) -> Answer | None:
-        """Return the answer to a request, None when it is for a backend."""
+    def answer(self, method: str, path: str, *, closing: bool = False) -> Answer | None:
+        """Return the answer to a request, None when it is for a backend.
+
+        closing: the router is shutting down, and load balancers should look elsewhere.
+        """
         if method not in ("GET", "HEAD"):
             return None
         if path == "/v1/models":
@@ -58,7 +61,7 @@ class LocalAnswers:
         if path.startswith(_MODELS_PREFIX):
             return self._model(path.removeprefix(_MODELS_PREFIX))
         if path in _HEALTH_PATHS:
-            return self._health()
+            return self._health(closing)
         return None
 
     def _models(self) -> Answer | None:
@@ -93,9 +96,13 @@ class LocalAnswers:
                 objects.setdefault(declared, _declared(declared))
         return objects
 
-    def _health(self) -> Answer:
+    def _health(self, closing: bool) -> Answer:
         subject = Subject(api="health")
-        if self._store.fleet.routable(None):
+        if closing:
+            code = ErrorCode.DRAINING
+            body = code.body("The router is shutting down.")
+            return Answer(code.status, body, subject, Outcome.REJECTED)
+        if self._store.fleet.in_service():
             return Answer(200, b"", subject)
         code = ErrorCode.NO_BACKEND_AVAILABLE
         return Answer(code.status, code.body("No backend can take a request now."), subject, Outcome.REJECTED)

@@ -69,25 +69,42 @@ class Prober:
         self._tasks = TaskGroup()
         self._running: dict[BackendName, tuple[Backend, list[asyncio.Task[None]]]] = {}
         self._answered: set[BackendName] = set()
+        self._first_round_done = False
         self._random = random.Random()
         self._refresh: asyncio.Task[None] | None = None
         self._refreshed_at = float("-inf")
 
     @property
     def first_round_done(self) -> bool:
-        """Whether every backend has been asked once, whatever it said."""
-        return self._answered.issuperset(self._running)
+        """Whether every backend has been asked once, whatever it said. Who joins later is not waited for."""
+        if not self._first_round_done:
+            self._first_round_done = self._answered.issuperset(self._running)
+        return self._first_round_done
 
-    def sync(self, backends: Iterable[Backend]) -> None:
-        """Ask exactly these backends from now on."""
+    @property
+    def asked(self) -> frozenset[BackendName]:
+        """The backends that are being asked."""
+        return frozenset(self._running)
+
+    @property
+    def task_count(self) -> int:
+        """How many tasks there are, those included that have been cancelled and not ended yet."""
+        return len(self._tasks)
+
+    def sync(self, backends: Iterable[Backend], options: ProbeOptions | None = None) -> None:
+        """Ask exactly these backends from now on, new ones at once; all at once when `options` are new."""
         wanted = {backend.name: backend for backend in backends}
+        all_anew = options is not None and options != self._options
+        self._options = options or self._options
         for name, (backend, tasks) in list(self._running.items()):
             known = wanted.get(name)
-            if known is None or known.url != backend.url:
+            same_url = known is not None and known.url == backend.url
+            if not same_url:
+                self._answered.discard(name)
+            if known is None or not same_url or known.models != backend.models or all_anew:
                 for task in tasks:
                     task.cancel()
                 del self._running[name]
-                self._answered.discard(name)
         for name, backend in wanted.items():
             if name not in self._running:
                 tasks = [self._tasks.start(f"probe:{name}", self._watch_health(backend))]

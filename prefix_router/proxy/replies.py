@@ -13,6 +13,7 @@ from prefix_router.observe.events import Outcome
 from prefix_router.openai_api.errors import ErrorCode
 from prefix_router.proxy.downstream import Downstream
 from prefix_router.proxy.exchange import Exchange
+from prefix_router.proxy.gate import Refusal
 from prefix_router.proxy.local_answers import Answer
 from prefix_router.routing.decision import Decision
 from prefix_router.routing.fleet import Fleet
@@ -27,6 +28,17 @@ _UPSTREAM_ERRORS = {
     Failure.EXHAUSTED: (ErrorCode.NO_BACKEND_AVAILABLE, "The router has no socket left"),
     Failure.BACK_PRESSURE: (ErrorCode.NO_BACKEND_AVAILABLE, "All backends that can answer are full"),
 }
+_OVERLOAD_ERRORS = {
+    Refusal.QUEUE_FULL: (
+        ErrorCode.QUEUE_FULL,
+        "The backends are at their limits, and as many requests wait as queue.max_waiting allows.",
+    ),
+    Refusal.QUEUE_TIMEOUT: (
+        ErrorCode.QUEUE_TIMEOUT,
+        "The backends are at their limits; no place became free within queue.timeout_seconds.",
+    ),
+}
+_TRY_AGAIN_STATUSES = (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE)
 _UNREACHABLE = (ErrorCode.BACKEND_UNREACHABLE, "No backend could be reached")
 
 
@@ -57,8 +69,12 @@ class Replies:
         code: ErrorCode,
         message: str,
         outcome: Outcome = Outcome.REJECTED,
+        retry_after_seconds: int = RETRY_AFTER_SECONDS,
     ) -> None:
-        """Answer with an error, or break off an answer that has begun."""
+        """Answer with an error, or break off an answer that has begun.
+
+        retry_after_seconds: what a 503 or 429 recommends.
+        """
         exchange.outcome, exchange.error_code = outcome, code.value
         if downstream.started:
             downstream.abort()
@@ -67,8 +83,12 @@ class Replies:
         if downstream.gone:
             exchange.outcome = Outcome.CLIENT_DISCONNECTED
             return
-        unavailable = code.status == HTTPStatus.SERVICE_UNAVAILABLE
-        headers = ((b"Retry-After", b"%d" % RETRY_AFTER_SECONDS),) if unavailable else ()
+        headers: tuple[tuple[bytes, bytes], ...] = ()
+        if code.status in _TRY_AGAIN_STATUSES:
+            headers = ((b"Retry-After", b"%d" % retry_after_seconds),)
+        if self._decision_headers:
+            # Where a backend answers, this header says why it was chosen; here, why none was.
+            headers += ((b"x-prefix-router-reason", code.value.encode()),)
         body = code.body(message, anthropic=exchange.subject.api == "messages")
         self._send(exchange, downstream, code.status, body, headers)
 
@@ -85,6 +105,13 @@ class Replies:
         counts = ", ".join(f"{states.count(state)} {state}" for state in sorted(set(states)))
         message = f"No backend can take this request now ({counts}). Try again shortly."
         self.fail(exchange, downstream, ErrorCode.NO_BACKEND_AVAILABLE, message)
+
+    def fail_overload(
+        self, exchange: Exchange, downstream: Downstream, refusal: Refusal, retry_after_seconds: int
+    ) -> None:
+        """Say that limits of the router's own are reached, and when to come again."""
+        code, message = _OVERLOAD_ERRORS[refusal]
+        self.fail(exchange, downstream, code, message, retry_after_seconds=retry_after_seconds)
 
     def fail_upstream(self, exchange: Exchange, downstream: Downstream, failure: Failure) -> None:
         """Say that backends were tried in vain; `failure` is what the last one did."""

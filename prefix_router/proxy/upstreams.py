@@ -62,6 +62,12 @@ class Upstreams:
             self._by_url[backend.url] = upstream
         return upstream
 
+    def set_timeouts(self, timeouts: Timeouts) -> None:
+        """Use other timeouts from now on; running exchanges end with those they began with."""
+        self._timeouts = timeouts
+        for upstream in self._by_url.values():
+            upstream.pool.timeouts = timeouts
+
     def pool(self, address: Address, timeouts: Timeouts) -> Pool:
         """Return a pool of its own for `address`, for probes say."""
         return Pool(address.host, address.port, timeouts, self._tls if address.tls else None)

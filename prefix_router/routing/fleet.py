@@ -34,24 +34,31 @@ class BackendState(Enum):
     """Coming back: one request at a time until it has proven itself."""
 
 
+_IN_SERVICE = frozenset({BackendState.HEALTHY, BackendState.STARTING})
+
+
 @dataclass(frozen=True, slots=True)
 class Backend:
     """One vLLM endpoint.
 
     `url` has no trailing slash and may carry a path prefix; `weight` is a whole number of shares of
     the ring (1 = one share). `models` are the models it is declared to serve; None means "ask it".
+    `max_in_flight` is how many requests it gets at a time, None for no limit.
     """
 
     name: BackendName
     url: str
     weight: int = 1
     models: frozenset[str] | None = None
+    max_in_flight: int | None = None
 
 
 class InFlight:
-    """The live number of leases on one backend. Changed only by `proxy.lease`.
+    """The live number of leases on one backend. Changed only by `proxy.lease`, and only through the methods.
 
     trials: how many of them were taken while the backend was half-open and have not proven anything yet.
+    Several processes that serve one port count together: `workers.shared_counts` has the same class over
+    shared memory.
     """
 
     __slots__ = ("count", "trials")
@@ -59,6 +66,22 @@ class InFlight:
     def __init__(self) -> None:
         self.count = 0
         self.trials = 0
+
+    def take(self) -> None:
+        """Count one lease more."""
+        self.count += 1
+
+    def give(self) -> None:
+        """Count one lease less."""
+        self.count -= 1
+
+    def begin_trial(self) -> None:
+        """Count one trial more."""
+        self.trials += 1
+
+    def end_trial(self) -> None:
+        """Count one trial less."""
+        self.trials -= 1
 
     def __repr__(self) -> str:
         return f"InFlight({self.count})"
@@ -79,6 +102,14 @@ class Member:
     models: frozenset[str] | None = None
     draining: bool = False
     last_resort: bool = False
+    _open: bool = field(init=False, repr=False, compare=False)
+    """In service whatever its counts are: worked out once, because it is asked for every request."""
+
+    def __post_init__(self) -> None:
+        good_enough = self.state in _IN_SERVICE or (
+            self.last_resort and self.state in (BackendState.HALF_OPEN, BackendState.EJECTED)
+        )
+        object.__setattr__(self, "_open", good_enough and not self.draining)
 
     @property
     def name(self) -> BackendName:
@@ -89,16 +120,23 @@ class Member:
         """Whether a request for `model` may go here; a request that names no model may go anywhere."""
         return model is None or self.models is None or model in self.models
 
+    def full(self) -> bool:
+        """Whether it has as many requests as it may get at a time, or, after a reload, more."""
+        limit = self.backend.max_in_flight
+        return limit is not None and self.in_flight.count >= limit
+
+    def in_service(self) -> bool:
+        """Whether one more request could go here if it were not full."""
+        if self._open:
+            return True
+        return self.state is BackendState.HALF_OPEN and not self.draining and self.in_flight.trials == 0
+
     def admits(self) -> bool:
         """Whether one more request may go here now."""
-        if self.draining:
-            return False
-        state = self.state
-        if state is BackendState.HEALTHY or state is BackendState.STARTING:
-            return True
-        if state is BackendState.HALF_OPEN:
-            return self.last_resort or self.in_flight.trials == 0
-        return state is BackendState.EJECTED and self.last_resort
+        if self._open:
+            limit = self.backend.max_in_flight
+            return limit is None or self.in_flight.count < limit
+        return self.in_service() and not self.full()
 
 
 @dataclass(frozen=True)
@@ -129,6 +167,10 @@ class Fleet:
             and model not in self._known_models
         )
 
+    def in_service(self) -> bool:
+        """Whether some backend could take a request, now or when it is no longer full."""
+        return any(member.in_service() for member in self.members)
+
     def routable(
         self, model: str | None, excluded: frozenset[BackendName] = frozenset()
     ) -> tuple[Member, ...]:
@@ -153,7 +195,6 @@ class Fleet:
                 yield member
 
 
-_IN_SERVICE = frozenset({BackendState.HEALTHY, BackendState.STARTING})
 _BETTER_THAN = {
     BackendState.HALF_OPEN: _IN_SERVICE,
     BackendState.EJECTED: _IN_SERVICE | {BackendState.HALF_OPEN},

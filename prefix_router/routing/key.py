@@ -24,7 +24,7 @@ Cost: about 5 µs and the UTF-8 encoding of what is hashed; a long text is never
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
@@ -52,6 +52,7 @@ __all__ = [
     "RequestView",
     "TokenEncoder",
     "hashed_text",
+    "key_steps",
     "prefix_key",
 ]
 
@@ -99,11 +100,24 @@ def prefix_key(
 
     raw_body is read for unit `bytes` only. encoder makes unit `tokens` exact.
     """
+    steps = key_steps(request, rule, raw_body, encoder)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            key: PrefixKey | None = end.value
+            return key
+
+
+def key_steps(
+    request: RequestView, rule: PrefixRule, raw_body: bytes | bytearray, encoder: TokenEncoder | None = None
+) -> Generator[None, None, PrefixKey | None]:
+    """Make the same as `prefix_key` in steps, one for each field and each turn, and return it."""
     if request.prompt is None:
         return None
     hasher = _Hasher()
     try:
-        counted, end = _cover(request, request.prompt, rule, raw_body, encoder, hasher)
+        counted, end = yield from _cover(request, request.prompt, rule, raw_body, encoder, hasher)
     except ValueError:
         return None
     return PrefixKey(hasher.value(), counted, end)
@@ -120,7 +134,8 @@ def hashed_text(
         return None
     printer = _Printer()
     try:
-        _cover(request, request.prompt, rule, raw_body, encoder, printer)
+        for _ in _cover(request, request.prompt, rule, raw_body, encoder, printer):
+            pass
     except ValueError:
         return None
     return printer.value()
@@ -146,7 +161,7 @@ def _cover(
     raw_body: bytes | bytearray,
     encoder: TokenEncoder | None,
     sink: _Sink,
-) -> tuple[int, KeyEnd]:
+) -> Generator[None, None, tuple[int, KeyEnd]]:
     """Hand everything that the key covers to `sink`, in order; return the units used and the end."""
     for name, value in (
         ("model", request.model),
@@ -164,7 +179,8 @@ def _cover(
     for name, canonical in prompt.preamble():
         sink.mark(_FIELD, name)
         sink.head(canonical)
-    return _cover_ids(prompt, rule, sink) or _cover_turns(prompt, rule, encoder, sink)
+        yield
+    return _cover_ids(prompt, rule, sink) or (yield from _cover_turns(prompt, rule, encoder, sink))
 
 
 def _cover_ids(prompt: PromptView, rule: PrefixRule, sink: _Sink) -> tuple[int, KeyEnd] | None:
@@ -180,7 +196,7 @@ def _cover_ids(prompt: PromptView, rule: PrefixRule, sink: _Sink) -> tuple[int, 
 
 def _cover_turns(
     prompt: PromptView, rule: PrefixRule, encoder: TokenEncoder | None, sink: _Sink
-) -> tuple[int, KeyEnd]:
+) -> Generator[None, None, tuple[int, KeyEnd]]:
     length = meter(rule, encoder, sink)
     for role, parts in prompt.turns():
         sink.mark(_TURN, role)
@@ -197,6 +213,7 @@ def _cover_turns(
             return length.used(), KeyEnd.LENGTH
         if role == "user" and rule.anchor is PrefixAnchor.FIRST_USER_TURN:
             return length.used(), KeyEnd.ANCHOR
+        yield
     return length.used(), KeyEnd.PROMPT
 
 

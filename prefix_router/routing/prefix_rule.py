@@ -12,6 +12,10 @@ from prefix_router.routing.key_views import TokenEncoder
 BYTES_PER_TOKEN = 4
 CHARACTERS_PER_TOKEN = 4
 
+_MOST_BYTES_PER_CHARACTER = 4
+_MOST_BYTES_PER_EXACT_TOKEN = 64
+_LEAST_EXACT_BYTES = 2048
+
 
 class PrefixUnit(Enum):
     """What the length of a prefix is counted in. The values are configuration words."""
@@ -39,6 +43,19 @@ class PrefixRule:
     def __post_init__(self) -> None:
         if self.length < 1:
             raise ValueError(f"a prefix has at least 1 of its {self.unit.value}, not {self.length}")
+
+    def head_bytes(self, *, exact: bool) -> int:
+        """Return how many bytes (UTF-8) of one text can matter. exact: tokens are counted by an encoder.
+
+        An encoder looks at the head of a text only, too; for exact tokens this is more than that.
+        """
+        if self.unit is PrefixUnit.CHARACTERS:
+            return self.length * _MOST_BYTES_PER_CHARACTER
+        if self.unit is PrefixUnit.BYTES:
+            return 0
+        if exact:
+            return max(self.length * _MOST_BYTES_PER_EXACT_TOKEN, _LEAST_EXACT_BYTES)
+        return self.length * BYTES_PER_TOKEN
 
 
 class TextSink(Protocol):

@@ -17,6 +17,9 @@ from typing import Annotated, Any, Final
 
 from msgspec import Meta, Struct
 
+MAX_WORKERS: Final = 64
+"""Processes behind one port: each decision reads a count of each of them."""
+
 DEFAULT_VIRTUAL_NODES: Final = 1280
 """The ring's own default. Not imported from there: a command that checks a file needs no hash ring."""
 
@@ -102,10 +105,10 @@ class ListenSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class AdminSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Where operators and Prometheus connect: /livez, /readyz, /metrics, /status and /explain.
+    """Where operators and Prometheus connect: probes, metrics, status, explanations, reloads and drains.
 
-    host: Address of the admin listener. It has no login: open it (0.0.0.0) only where the network lets
-        nobody but operators, probes and Prometheus through.
+    host: Address of the admin listener. It has no login, and whoever reaches it can drain backends: open it
+        (0.0.0.0) only where the network lets nobody but operators, probes and Prometheus through.
     port: TCP port of the admin listener. 0 takes any free port and logs which. Change it when a Prometheus
         server already owns 9090 on this host.
     """
@@ -210,10 +213,32 @@ class LimitSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         it is sent. Raise it for many or large images and audio files.
     max_header_bytes: Longest request line and longest header line, in bytes; a longer one gets 431. Raise it
         when clients send long tokens or cookies.
+    max_in_flight_per_backend: Most requests that a backend gets at a time, for each share of its weight; 0 is
+        no limit. A home at its limit overflows; when all are at theirs, requests wait (`queue`). Set it well
+        above concurrency_threshold, near what an engine can queue without harm.
+    max_in_flight: Most requests on all backends together; 0 is no limit. The next ones wait (`queue`). With
+        several workers each counts its own. Set it to protect what stands behind the router as a whole, such
+        as a gateway with a quota.
     """
 
     max_body_bytes: Annotated[int, Meta(ge=1024, le=2**34)] = 67_108_864
     max_header_bytes: Annotated[int, Meta(ge=1024, le=1_048_576)] = 32_768
+    max_in_flight_per_backend: Annotated[int, Meta(ge=0, le=1_000_000)] = 0
+    max_in_flight: Annotated[int, Meta(ge=0, le=1_000_000)] = 0
+
+
+class QueueSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Where requests wait for a free backend once a limit on requests in flight is reached.
+
+    max_waiting: Requests that may wait, each with its body in memory; further ones get 429 at once. 0 lets
+        nobody wait. With several workers each counts its own. Lower it when memory is short or clients would
+        rather ask somebody else.
+    timeout_seconds: Seconds that a request may wait, over all its attempts; then it gets 429. It never cuts a
+        request that has been sent. Lower it below the timeout of impatient clients, so that they hear why.
+    """
+
+    max_waiting: Annotated[int, Meta(ge=0, le=1_000_000)] = 1024
+    timeout_seconds: Annotated[float, Meta(ge=0.01, le=3600)] = 30
 
 
 class TimeoutSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -234,8 +259,12 @@ class TimeoutSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         clients pause in the middle of long answers.
     client_keepalive_seconds: Seconds that an unused connection of a client is kept; 0 closes it after each
         response. Raise it above the idle timeout of a load balancer in front of the router.
-    shutdown_grace_seconds: Seconds that running requests get to finish after SIGTERM; 0 cuts them at once.
-        Raise it, together with the orchestrator's own grace period, to your longest usual answer.
+    shutdown_delay_seconds: Seconds after SIGTERM in which the router still takes new connections, while it
+        says on /readyz and /health that it leaves; 0 stops taking them at once. Set it to what your load
+        balancer needs to notice, 5 on Kubernetes: a client that is sent here later is refused.
+    shutdown_grace_seconds: Seconds that running requests get to finish once no new connections are taken; 0
+        cuts them at once. Raise it to your longest usual answer, and the orchestrator's own grace period to
+        more than it and shutdown_delay_seconds together.
     """
 
     connect_seconds: Annotated[float, Meta(ge=0.01, le=300)] = 5
@@ -244,6 +273,7 @@ class TimeoutSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     upstream_keepalive_seconds: Annotated[float, Meta(ge=0, le=3600)] = 4
     client_write_seconds: Annotated[float, Meta(ge=0, le=86_400)] = 300
     client_keepalive_seconds: Annotated[float, Meta(ge=0, le=3600)] = 75
+    shutdown_delay_seconds: Annotated[float, Meta(ge=0, le=3600)] = 0
     shutdown_grace_seconds: Annotated[float, Meta(ge=0, le=86_400)] = 30
 
 
@@ -252,9 +282,17 @@ class RetrySettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     max_attempts: Times that one request may be sent, the first included; 1 never retries. Lower it when
         retries make an outage worse.
+    budget_ratio: Retries allowed for each request of the last ten seconds, as a fraction. It counts attempts
+        after a reset, a broken answer or a refusal (503, 429); going on from a backend that refuses
+        connections is always allowed. Lower it when retries make an outage worse.
+    budget_min_per_second: Retries allowed in each second however few requests came, on average over ten
+        seconds, so that a router with little traffic can fail over. With several workers each counts its own.
+        Set 0 to leave budget_ratio alone in charge.
     """
 
     max_attempts: Annotated[int, Meta(ge=1, le=10)] = 3
+    budget_ratio: Annotated[float, Meta(ge=0, le=10)] = 0.2
+    budget_min_per_second: Annotated[float, Meta(ge=0, le=100_000)] = 10
 
 
 class HealthSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -340,14 +378,19 @@ class ResponseHeaderSettings(Struct, frozen=True, kw_only=True, forbid_unknown_f
 class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The whole configuration of prefix-router.
 
+    workers: Processes that serve clients behind the one port. 1 serves them in the router's own process; more
+        are started and watched by it, and share counts, health and metrics; that needs Linux. One process
+        uses one core: raise it when that core is busy and the machine has more.
     backends: The vLLM replicas, at least one. The order does not matter for keys.
     """
 
     listen: ListenSettings = ListenSettings()
     admin: AdminSettings = AdminSettings()
+    workers: Annotated[int, Meta(ge=1, le=MAX_WORKERS)] = 1
     backends: tuple[BackendSettings, ...] = ()
     routing: RoutingSettings = RoutingSettings()
     limits: LimitSettings = LimitSettings()
+    queue: QueueSettings = QueueSettings()
     timeouts: TimeoutSettings = TimeoutSettings()
     retry: RetrySettings = RetrySettings()
     health: HealthSettings = HealthSettings()

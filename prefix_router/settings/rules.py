@@ -7,6 +7,7 @@ they never open a socket or resolve a name.
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from importlib.util import find_spec
 from ipaddress import ip_address
@@ -33,7 +34,14 @@ class Violation:
 
 def violations(draft: Draft) -> Iterator[Problem]:
     """Check all rules."""
-    for rule in (_some_backend, _backends_differ, _listeners_differ, _tokenizer_usable, _metrics_interval):
+    for rule in (
+        _some_backend,
+        _backends_differ,
+        _listeners_differ,
+        _tokenizer_usable,
+        _metrics_interval,
+        _workers_possible,
+    ):
         for violation in rule(draft):
             if all(draft.is_sound(path) for path in violation.paths):
                 place = violation.paths[0]
@@ -111,3 +119,8 @@ def _metrics_interval(draft: Draft) -> Iterator[Violation]:
     if 0 < interval < 1:
         message = f"expected 0 (never) or a number from 1 to 3600, got {interval:g}"
         yield Violation(("engine_metrics.interval_seconds",), message)
+
+
+def _workers_possible(draft: Draft) -> Iterator[Violation]:
+    if draft.settings.workers > 1 and not hasattr(os, "memfd_create"):
+        yield Violation(("workers",), "expected 1: several processes share memory in a way that needs Linux")

@@ -22,6 +22,8 @@ def summary(settings: Settings) -> str:
         f"strategy  {_strategy(settings.routing)}",
         f"backends  {len(backends)}",
     ]
+    if settings.workers > 1:
+        lines.insert(1, f"workers   {settings.workers}")
     for backend in backends[:MAX_BACKENDS]:
         models = f", models {', '.join(backend.models)}" if backend.models else ""
         lines.append(f"          {backend.name}: {backend.url}, weight {backend.weight}{models}")

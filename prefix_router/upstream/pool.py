@@ -36,12 +36,15 @@ class Timeouts:
 
 
 class Pool:
-    """Connections to one backend address. `close` it when the backend leaves the fleet."""
+    """Connections to one backend address. `close` it when the backend leaves the fleet.
+
+    `timeouts` may be assigned: they hold for exchanges and idle connections from then on.
+    """
 
     def __init__(self, host: str, port: int, timeouts: Timeouts, ssl: SSLContext | None = None) -> None:
         self._host = host
         self._port = port
-        self._timeouts = timeouts
+        self.timeouts = timeouts
         self._ssl = ssl
         self._idle: list[Connection] = []
         self._reaper: asyncio.TimerHandle | None = None
@@ -53,19 +56,27 @@ class Pool:
         return len(self._idle)
 
     async def send(
-        self, method: bytes, head: bytes, body: bytes | AsyncIterator[bytes] = b"", *, fresh: bool = False
+        self,
+        method: bytes,
+        head: bytes,
+        body: bytes | AsyncIterator[bytes] = b"",
+        *,
+        fresh: bool = False,
+        timeouts: Timeouts | None = None,
     ) -> Response:
         """Send a request on an idle connection, or on a new one (always with `fresh`).
 
+        timeouts: of this exchange; the pool's own by default.
         Returns the response with a complete head; raises UpstreamError, see `Connection.exchange`.
         """
-        connection = (None if fresh else self._take_idle()) or await self._connect()
+        timeouts = timeouts or self.timeouts
+        connection = (None if fresh else self._take_idle()) or await self._connect(timeouts.connect_seconds)
         return await connection.exchange(
             method,
             head,
             body,
-            first_byte_seconds=self._timeouts.first_byte_seconds,
-            idle_seconds=self._timeouts.idle_seconds,
+            first_byte_seconds=timeouts.first_byte_seconds,
+            idle_seconds=timeouts.idle_seconds,
         )
 
     def close(self) -> None:
@@ -79,7 +90,7 @@ class Pool:
             connection.close()
 
     def _take_idle(self) -> Connection | None:
-        expired = asyncio.get_running_loop().time() - self._timeouts.keepalive_seconds
+        expired = asyncio.get_running_loop().time() - self.timeouts.keepalive_seconds
         while self._idle:
             connection = self._idle.pop()
             if connection.usable and connection.idle_since > expired:
@@ -87,9 +98,8 @@ class Pool:
             connection.close()
         return None
 
-    async def _connect(self) -> Connection:
+    async def _connect(self, seconds: float) -> Connection:
         loop = asyncio.get_running_loop()
-        seconds = self._timeouts.connect_seconds
         where = f"{self._host}:{self._port}"
         try:
             async with asyncio.timeout(seconds if seconds > 0 else None):
@@ -110,12 +120,12 @@ class Pool:
         return connection
 
     def _put_idle(self, connection: Connection) -> None:
-        if self._closed or self._timeouts.keepalive_seconds <= 0:
+        if self._closed or self.timeouts.keepalive_seconds <= 0:
             connection.close()
             return
         self._idle.append(connection)
         if self._reaper is None:
-            self._reaper = asyncio.get_running_loop().call_later(self._timeouts.keepalive_seconds, self._reap)
+            self._reaper = asyncio.get_running_loop().call_later(self.timeouts.keepalive_seconds, self._reap)
 
     def _forget(self, connection: Connection) -> None:
         with suppress(ValueError):
@@ -125,11 +135,11 @@ class Pool:
         """Close what has been idle for too long. The list is ordered by the time of return."""
         self._reaper = None
         loop = asyncio.get_running_loop()
-        expired = loop.time() - self._timeouts.keepalive_seconds
+        expired = loop.time() - self.timeouts.keepalive_seconds
         while self._idle and self._idle[0].idle_since <= expired:
             self._idle[0].close()
         if self._idle:
-            when = self._idle[0].idle_since + self._timeouts.keepalive_seconds
+            when = self._idle[0].idle_since + self.timeouts.keepalive_seconds
             self._reaper = loop.call_at(when, self._reap)
 
 

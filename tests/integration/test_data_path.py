@@ -257,6 +257,17 @@ async def test_a_path_prefix_and_ipv6_backends_work() -> None:
     assert answer.status == 200
 
 
+@pytest.mark.parametrize("prefix", ["", "/team-a"])
+async def test_no_path_leaves_the_prefix_of_a_backend(prefix: str) -> None:
+    async with ScriptedBackend(answering()) as backend, running_router(backend.url + prefix) as router:
+        answer = await ask(router, b"", "/v1/../../team-b/x", method="GET")
+        reached = [request.target for request in backend.work if "team-b" in request.target]
+    if prefix:
+        assert (answer.status, reached) == (400, [])
+    else:
+        assert (answer.status, reached) == (200, ["/v1/../../team-b/x"])
+
+
 @pytest.mark.parametrize("stream", [True, False])
 async def test_a_client_that_leaves_before_the_first_byte_ends_the_backends_work(stream: bool) -> None:
     async def script(conversation: Conversation) -> None:
@@ -270,7 +281,7 @@ async def test_a_client_that_leaves_before_the_first_byte_ends_the_backends_work
         assert router.store.fleet.members[0].in_flight.count == 1
         writer.close()
         await until(lambda: any(c.gone.is_set() for c in backend.conversations), 1.0)
-        await until(lambda: router.handler.active == 0)
+        await until(lambda: router.active == 0)
         assert router.totals.by_outcome[Outcome.CLIENT_DISCONNECTED] == 1
 
 
@@ -287,7 +298,7 @@ async def test_a_client_that_leaves_during_a_stream_ends_the_backends_work() -> 
         await reader.readuntil(b"data: {}")
         writer.transport.abort()
         await until(lambda: any(c.gone.is_set() for c in backend.conversations), 1.0)
-        await until(lambda: router.handler.active == 0)
+        await until(lambda: router.active == 0)
 
 
 async def test_leaving_after_the_last_event_counts_as_success() -> None:
@@ -302,7 +313,7 @@ async def test_leaving_after_the_last_event_counts_as_success() -> None:
         writer.write(request_bytes(chat(stream=True)))
         await reader.readuntil(b"[DONE]\n\n")
         writer.close()
-        await until(lambda: router.handler.active == 0)
+        await until(lambda: router.active == 0)
         assert router.totals.by_outcome == {Outcome.COMPLETED: 1}
 
 

@@ -67,7 +67,7 @@ async def test_past_the_threshold_a_request_overflows_to_the_idle_backend() -> N
             tasks = []
             for number in range(5):
                 tasks.append(asyncio.create_task(ask(router, chat("same"))))
-                await until(lambda wanted=number + 1: router.handler.active == wanted)
+                await until(lambda wanted=number + 1: router.active == wanted)
             counts = sorted(member.in_flight.count for member in router.store.fleet.members)
             assert counts == [1, 4]
             release.set()
@@ -227,7 +227,7 @@ async def test_in_flight_covers_the_whole_response() -> None:
         assert b'prefix_router_in_flight{backend="a"} 1.0' in metrics
         release.set()
         await reader.readuntil(b"0\r\n\r\n")
-        await until(lambda: router.handler.active == 0)
+        await until(lambda: router.active == 0)
         writer.close()
 
 

@@ -173,7 +173,7 @@ async def test_a_response_that_breaks_off_is_broken_off(wire: bytes, version: st
         except ConnectionError:
             clean_end = False
         writer.close()
-        await until(lambda: router.handler.active == 0)
+        await until(lambda: router.active == 0)
         assert router.totals.by_outcome == {Outcome.UPSTREAM_TRUNCATED: 1}
     if version == "1.0" and b"ontent-Length" not in head:
         assert not clean_end
@@ -424,10 +424,10 @@ async def test_a_thousand_aborted_requests_leave_no_count_behind() -> None:
                 connections = [await connect(router) for _ in range(50)]
                 for number, (_, writer) in enumerate(connections):
                     writer.write(request_bytes(chat(str(number), stream=number % 2 == 0)))
-                await until(lambda: router.handler.active == 50)
+                await until(lambda: router.active == 50)
                 for _, writer in connections:
                     writer.transport.abort()
-                await until(lambda: router.handler.active == 0)
+                await until(lambda: router.active == 0)
                 assert [member.in_flight.count for member in router.store.fleet.members] == [0, 0]
             assert router.totals.by_outcome[Outcome.CLIENT_DISCONNECTED] == 1000
             assert {member.state for member in router.store.fleet.members} == {BackendState.HEALTHY}
@@ -490,8 +490,8 @@ async def test_a_client_that_stops_reading_is_let_go_after_a_while() -> None:
             _, writer = await connect(router)
             cast(asyncio.Transport, writer.transport).pause_reading()
             writer.write(request_bytes(chat()))
-            await until(lambda: router.handler.active == 1)
-            await until(lambda: router.handler.active == 0)
+            await until(lambda: router.active == 1)
+            await until(lambda: router.active == 0)
             assert router.totals.by_outcome[Outcome.CLIENT_DISCONNECTED] == 1
             writer.close()
 
@@ -502,7 +502,7 @@ async def test_a_client_that_leaves_with_unread_requests_behind_it_is_noticed() 
         writer.write(request_bytes(chat()) * 40)
         await until(lambda: len(backend.work) == 1)
         writer.transport.abort()
-        await until(lambda: router.handler.active == 0)
+        await until(lambda: router.active == 0)
 
 
 async def test_nothing_is_expected_on_a_connection_after_an_upgrade_was_asked_for() -> None:

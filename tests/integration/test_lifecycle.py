@@ -12,8 +12,9 @@ from typing import cast
 import pytest
 
 from tests.support.processes import RouterProcess, router_process
-from tests.support.router import chat, read_answer, request_bytes
+from tests.support.router import RawAnswer, chat, read_answer, request_bytes
 from tests.support.scripted_backend import Conversation, ScriptedBackend, answering
+from tests.support.waiting import eventually
 
 
 async def started_stream(router: RouterProcess) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
@@ -117,6 +118,74 @@ async def test_keep_alive_clients_are_told_to_leave_while_draining() -> None:
         assert await router.exit_status() == 0
         idle_writer.close()
         stream_writer.close()
+
+
+async def answer_on_a_new_connection(router: RouterProcess, path: str = "/v1/chat/completions") -> RawAnswer:
+    reader, writer = await asyncio.open_connection("127.0.0.1", router.port)
+    method = "GET" if path == "/health" else "POST"
+    writer.write(request_bytes(b"" if method == "GET" else chat(), path, method=method))
+    answer = await read_answer(reader)
+    writer.close()
+    return answer
+
+
+async def test_new_connections_are_taken_for_a_window_in_which_readiness_already_says_no() -> None:
+    async with (
+        ScriptedBackend(answering()) as backend,
+        router_process("--backend", backend.url, "--shutdown-delay-seconds", "600") as router,
+    ):
+        assert (await answer_on_a_new_connection(router, "/health")).status == 200
+        router.signal(signal.SIGTERM)
+        await eventually(router.readiness, lambda status: status == 503)
+        answer = await answer_on_a_new_connection(router)
+        assert (answer.status, answer.header("connection")) == (200, "close")
+        health = await answer_on_a_new_connection(router, "/health")
+        assert (health.status, health.json()["error"]["code"]) == (503, "draining")
+        router.signal(signal.SIGTERM)  # nobody wants to wait for the rest of the window
+        assert await router.exit_status() == 0
+
+
+async def test_the_window_ends() -> None:
+    async with (
+        ScriptedBackend(answering()) as backend,
+        router_process("--backend", backend.url, "--shutdown-delay-seconds", "0.1") as router,
+    ):
+        router.signal(signal.SIGTERM)
+        assert await router.exit_status() == 0
+        with pytest.raises(ConnectionError):
+            await asyncio.open_connection("127.0.0.1", router.port)
+
+
+async def test_an_idle_connection_is_closed_cleanly_once_nothing_runs() -> None:
+    release = asyncio.Event()
+    async with streaming(release) as backend, router_process("--backend", backend.url) as router:
+        stream_reader, stream_writer = await started_stream(router)
+        idle_reader, idle_writer = await asyncio.open_connection("127.0.0.1", router.port)
+        idle_writer.write(request_bytes(b"", "/health", method="GET"))
+        assert (await read_answer(idle_reader)).status == 200
+        fresh_reader, fresh_writer = await asyncio.open_connection("127.0.0.1", router.port)
+        router.signal(signal.SIGTERM)
+        await eventually(router.readiness, lambda status: status == 503)
+        release.set()
+        assert await stream_reader.read() == b"3\r\ntwo\r\n0\r\n\r\n"
+        # An orderly end, not a reset: read() would raise.
+        assert await asyncio.wait_for(idle_reader.read(), 10) == b""
+        assert await asyncio.wait_for(fresh_reader.read(), 10) == b""
+        assert await router.exit_status() == 0
+        for writer in (stream_writer, idle_writer, fresh_writer):
+            writer.close()
+
+
+async def test_what_remains_can_be_seen_while_it_drains() -> None:
+    release = asyncio.Event()
+    async with streaming(release) as backend, router_process("--backend", backend.url) as router:
+        _, writer = await started_stream(router)
+        router.signal(signal.SIGTERM)
+        await eventually(router.readiness, lambda status: status == 503)
+        assert "prefix_router_active_requests 1.0" in await router.metrics()
+        release.set()
+        assert await router.exit_status() == 0
+        writer.close()
 
 
 async def run_to_end(*arguments: str) -> tuple[int, str]:

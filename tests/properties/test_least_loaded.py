@@ -31,6 +31,7 @@ def fleets(draw: st.DrawFn) -> Fleet:
                 draining=draw(st.booleans()),
                 trials=draw(st.integers(0, 1)),
                 last_resort=draw(st.booleans()),
+                limit=draw(st.none() | st.integers(1, 6)),
             )
             for name in draw(st.lists(st.sampled_from(NAMES), unique=True))
         ],

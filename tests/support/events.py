@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from prefix_router.observe.events import BackendChanged, EngineSample, RequestFinished
+from prefix_router.observe.events import BackendChanged, EngineSample, Outcome, RequestFinished
 
 
 class Recorder:
@@ -21,3 +21,27 @@ class Recorder:
 
     def engine_sampled(self, event: EngineSample) -> None:
         self.samples.append(event)
+
+
+def finished_request(request_id: str = "r") -> RequestFinished:
+    """A request that no backend was needed for."""
+    return RequestFinished(
+        request_id=request_id,
+        method="GET",
+        path="/v1/models",
+        api="models",
+        model=None,
+        stream=False,
+        status=200,
+        outcome=Outcome.ANSWERED,
+        backend=None,
+        reason=None,
+        home=None,
+        key=None,
+        attempts=0,
+        retry_causes=(),
+        request_bytes=0,
+        response_bytes=2,
+        duration_seconds=0.001,
+        router_seconds=0.001,
+    )

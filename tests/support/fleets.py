@@ -36,13 +36,14 @@ def member(
     draining: bool = False,
     trials: int = 0,
     last_resort: bool = False,
+    limit: int | None = None,
 ) -> Member:
     counter = InFlight()
     counter.count = in_flight
     counter.trials = in_flight if state is BackendState.HALF_OPEN else 0
     counter.trials = trials
     served = None if models is None else frozenset(models)
-    backend = Backend(BackendName(name), f"http://{name}", weight)
+    backend = Backend(BackendName(name), f"http://{name}", weight, max_in_flight=limit)
     return Member(backend, state, counter, served, draining, last_resort)
 
 

@@ -37,6 +37,12 @@ class RouterProcess:
             async with session.get(f"http://127.0.0.1:{self.admin_port}/readyz") as response:
                 return response.status
 
+    async def metrics(self) -> str:
+        """The text of `/metrics`."""
+        async with aiohttp.ClientSession() as session:
+            async with session.get(f"http://127.0.0.1:{self.admin_port}/metrics") as response:
+                return await response.text()
+
 
 @asynccontextmanager
 async def router_process(*arguments: str) -> AsyncIterator[RouterProcess]:

@@ -47,7 +47,7 @@ async def running_router(*urls: str, **sections: Any) -> AsyncIterator[Router]:
         counters = [member.in_flight for member in router.store.fleet.members]
         await router.stop(grace_seconds=0)
         assert [counter.count for counter in counters] == [0] * len(counters)
-        assert router.handler.active == 0
+        assert router.active == 0
 
 
 @dataclass

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -14,9 +15,6 @@ from prefix_router.settings.schema import json_schema
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
-
-    from prefix_router.settings.model import Settings
 
 COMMANDS = ("serve", "check-config", "schema", "explain", "simulated-vllm", "demo")
 
@@ -57,10 +55,12 @@ class Recorder:
     def __init__(self, status: int = 0) -> None:
         self.status = status
         self.given: Any = None
+        self.more: tuple[Any, ...] = ()
         self.call: dict[str, Any] = {}
 
-    def __call__(self, given: Any, **call: Any) -> int:
+    def __call__(self, given: Any, *more: Any, **call: Any) -> int:
         self.given = given
+        self.more = more
         self.call = call
         return self.status
 
@@ -103,7 +103,7 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
 def test_wrong_usage_is_status_2_and_says_why(
     arguments: list[str], capsys: pytest.CaptureFixture[str], substitute: Callable[..., None]
 ) -> None:
-    substitute("prefix_router.app", serve=nothing_may_start)
+    substitute("prefix_router.lifecycle", serve=nothing_may_start)
     substitute("prefix_router.explain", run=nothing_may_start)
     assert cli.main(arguments) == 2
     assert "error: " in capsys.readouterr().err
@@ -113,24 +113,37 @@ def test_serve_is_called_with_the_settings_of_file_and_flags(
     substitute: Callable[..., None], config: str
 ) -> None:
     serve = Recorder(status=7)
-    substitute("prefix_router.app", serve=serve)
+    substitute("prefix_router.lifecycle", serve=serve)
     assert cli.main(["serve", "--config", config, "--strategy", "random", "--no-decision-headers"]) == 7
     assert serve.given.listen.port == 7000
     assert serve.given.routing.strategy.value == "random"
     assert not serve.given.response_headers.decision
 
 
+def test_serve_can_read_its_file_again_and_the_flags_still_win(
+    substitute: Callable[..., None], config: str
+) -> None:
+    serve = Recorder()
+    substitute("prefix_router.lifecycle", serve=serve)
+    assert cli.main(["serve", "--config", config, "--strategy", "random"]) == 0
+    Path(config).write_text("backends: [{url: h:2}]\nrouting: {strategy: round_robin}\n")
+    again = serve.more[0]()
+    assert [backend.name for backend in again.backends] == ["h:2"]
+    assert again.routing.strategy.value == "random"
+
+
 def test_serve_needs_no_file(substitute: Callable[..., None]) -> None:
     serve = Recorder()
-    substitute("prefix_router.app", serve=serve)
+    substitute("prefix_router.lifecycle", serve=serve)
     assert cli.main(["serve", "--backend", "http://h:1", "--worker-urls", "h:2,h:3", "--port", "0"]) == 0
     assert [backend.name for backend in serve.given.backends] == ["h:1", "h:2", "h:3"]
+    assert serve.more == (None,)
 
 
 def test_nothing_is_started_from_a_configuration_with_mistakes(
     substitute: Callable[..., None], broken_config: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    substitute("prefix_router.app", serve=nothing_may_start)
+    substitute("prefix_router.lifecycle", serve=nothing_may_start)
     assert cli.main(["serve", "--config", broken_config, "--admin-port", "-1"]) == 2
     output = capsys.readouterr()
     assert output.out == ""
@@ -235,7 +248,17 @@ def test_a_command_with_arguments_of_its_own_is_handed_them(
 
 
 def test_only_the_named_command_is_imported() -> None:
-    rooms = ("app", "demo", "explain", "simulate", "engine", "proxy", "observe", "settings.model")
+    rooms = (
+        "app",
+        "lifecycle",
+        "demo",
+        "explain",
+        "simulate",
+        "engine",
+        "proxy",
+        "observe",
+        "settings.model",
+    )
     code = (
         "import sys; from prefix_router.cli import main; main(['--help']); main(['--version']);"
         f"print([m for m in sys.modules if m.removeprefix('prefix_router.').startswith({rooms!r})])"
@@ -258,10 +281,10 @@ def test_settings_load_nothing_heavy() -> None:
 def test_an_interrupt_is_status_130_without_a_traceback(
     substitute: Callable[..., None], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def interrupted(_: Settings) -> int:
+    def interrupted(*_: object) -> int:
         raise KeyboardInterrupt
 
-    substitute("prefix_router.app", serve=interrupted)
+    substitute("prefix_router.lifecycle", serve=interrupted)
     assert cli.main(["serve", "--backend", "h:1"]) == 130
     assert capsys.readouterr().err == ""
 

@@ -23,15 +23,16 @@ STRATEGY_NAMES = (
 """Every strategy that can be configured, the default first."""
 
 
-def build_strategy(name: str, concurrency_threshold: int) -> Strategy:
-    """A new strategy object by its configured name.
+def build_strategy(name: str, concurrency_threshold: int, previous: Strategy | None = None) -> Strategy:
+    """A strategy object by its configured name.
 
     concurrency_threshold: in-flight requests per share of weight before a home overflows; only
-    `prefix_aware` reads it. Raises ValueError for an unknown name, listing those that exist.
+    `prefix_aware` reads it. previous: the strategy in use so far; one of the same name that takes no settings
+    is carried on, with its state. Raises ValueError for an unknown name, listing those that exist.
     """
     if name == PrefixAware.name:
         return PrefixAware(concurrency_threshold)
     for strategy in (LeastOutstandingRequests, RoundRobin, Random, Session):
         if name == strategy.name:
-            return strategy()
+            return previous if isinstance(previous, strategy) else strategy()
     raise ValueError(f"unknown strategy {name!r}; known: {', '.join(STRATEGY_NAMES)}")

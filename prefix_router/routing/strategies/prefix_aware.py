@@ -3,7 +3,7 @@
     key? ── no ──────────────────────────────────────────────► least loaded          keyless
      │ yes
     home = first backend on the ring that serves the model
-    anchor = home, or the next on the ring that admits and has not failed on this request
+    anchor = home, or the next on the ring that is in service and has not failed on this request
      │
     anchor below its threshold? ── yes ──────────────────────► anchor                affinity | failover
      │ no
@@ -12,12 +12,12 @@
      │ no
     stay ────────────────────────────────────────────────────► anchor                saturated | failover
 
-Three rules at the edges. An anchor that answered this very request with back-pressure is full by its own
-word: the request goes to the least loaded of the others, even past the threshold (`overflow`), because the
-alternative is an error. A stand-in for an unusable home is treated like a home in all of this, since its
-cache fills with the failed backend's prefixes; `failover` says that the stand-in took the request, however
-full it was, and `overflow` that load moved it on. Overflow never moves a home: the next request of that
-prefix goes home again.
+Three rules at the edges. An anchor that answered this very request with back-pressure, or that has as many
+requests as it may get at a time, cannot have it: the request goes to the least loaded of the others, even
+past the threshold (`overflow`), because the alternative is an error or a wait. A stand-in for an unusable
+home is treated like a home in all of this, since its cache fills with the failed backend's prefixes;
+`failover` says that the stand-in took the request, however busy it was, and `overflow` that load moved it on.
+Overflow never moves a home: the next request of that prefix goes home again.
 
 Ties among least-loaded backends go by ring order for the key: spread over keys, the same in each router.
 The common case, a healthy home with room, costs one ring lookup and no walk over the fleet; the others are
@@ -76,25 +76,25 @@ class PrefixAware:
         home = anchor = None
         for member in fleet.successors(key, query.model):
             home = home or member
-            if member.admits() and member.name not in query.failed:
+            if member.in_service() and member.name not in query.failed:
                 anchor = member
                 break
         if home is None or anchor is None:
             return None
-        refused = anchor.name in query.refused
-        if not refused and below_threshold(anchor, self._threshold):
+        closed = anchor.name in query.refused or anchor.full()
+        if not closed and below_threshold(anchor, self._threshold):
             return Decision(anchor, Reason.AFFINITY if anchor is home else Reason.FAILOVER, home.name)
         routable = fleet.routable(query.model, query.failed | query.refused)
         others = [member for member in routable if member is not anchor]
         candidate = _first_on_ring(least_loaded(others), key, fleet)
         if candidate is not None and (
-            refused
+            closed
             or (
                 below_threshold(candidate, self._threshold) and clearly_less_loaded(candidate, anchor, others)
             )
         ):
             return Decision(candidate, Reason.OVERFLOW, home.name)
-        if refused:
+        if closed:
             return None
         return Decision(anchor, Reason.SATURATED if anchor is home else Reason.FAILOVER, home.name)
 

@@ -3,7 +3,8 @@
 The ring owner of the session id's hash; when that cannot take the request, the next on the ring, so that
 a failed backend's sessions spread over all others and come back when it does. A session moves when its
 backend leaves; nothing is remembered, so there is no table to grow or to share between routers. The
-in-flight count plays no part: this is the classic sticky session, kept for comparison.
+in-flight count plays no part, unless a backend has a limit of its own and is at it: this is the classic
+sticky session, kept for comparison.
 """
 
 from __future__ import annotations
@@ -32,10 +33,11 @@ class Session:
         reason = Reason.SESSION
         for member in fleet.successors(point_of(query.session), query.model):
             home = home or member
-            if member.name in query.refused:
+            usable = member.in_service() and member.name not in query.failed
+            if member.name in query.refused or (usable and member.full()):
                 # Back-pressure of the backend that should have it: sent away for load, not for failure.
                 reason = Reason.OVERFLOW
-            elif member.admits() and member.name not in query.failed:
+            elif usable:
                 return Decision(member, reason, home.name)
             elif reason is Reason.SESSION:
                 reason = Reason.FAILOVER

@@ -37,6 +37,7 @@ def test_it_says_all_that_a_person_asks_for() -> None:
         "state": "healthy",
         "draining": False,
         "in_flight": 3,
+        "max_in_flight": None,
         "requests": 4,
         "share": 1.0,
         "models": ["m", "n"],

@@ -79,6 +79,7 @@ def test_the_access_line_of_a_request() -> None:
         "error_code": None,
         "duration_ms": 1500.0,
         "router_ms": 0.25,
+        "queue_ms": None,
         "first_byte_ms": 250.0,
         "first_token_ms": None,
         "request_bytes": 10,

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from prefix_router.observe.events import BackendChanged, EngineSample, Outcome, RequestFinished
-from prefix_router.observe.logs import AccessLog, Logs, configure
+from prefix_router.observe.logs import AccessLog, Logs, configure, set_level
 from prefix_router.routing.fleet import BackendName, BackendState
 
 A = BackendName("a")
@@ -98,6 +98,16 @@ def test_the_level_holds_for_all_loggers() -> None:
     logging.getLogger("x").info("quiet")
     logging.getLogger("x.y").warning("loud")
     assert [line["message"] for line in lines(logs, stream)] == ["loud"]
+
+
+def test_the_level_can_be_changed_while_it_runs() -> None:
+    stream = io.StringIO()
+    logs = configure("warning", "json", stream)
+    set_level("debug")
+    logging.getLogger("x").debug("one")
+    set_level("error")
+    logging.getLogger("x").warning("two")
+    assert [line["message"] for line in lines(logs, stream)] == ["one"]
 
 
 def test_text_is_the_other_format() -> None:
@@ -200,6 +210,17 @@ def test_the_access_log_is_opt_in() -> None:
     access.request_finished(FINISHED)
     access.engine_sampled(EngineSample(A, requests_running=1))
     assert lines(logs, stream) == []
+
+
+def test_the_access_log_can_be_switched_while_it_runs() -> None:
+    stream = io.StringIO()
+    logs = configure("info", "json", stream)
+    access = AccessLog(requests=False)
+    access.requests = True
+    access.request_finished(FINISHED)
+    access.requests = False
+    access.request_finished(replace(FINISHED, request_id="r2"))
+    assert [line["request_id"] for line in lines(logs, stream)] == ["r1"]
 
 
 @pytest.mark.parametrize(

@@ -176,6 +176,24 @@ class TestTrouble:
         assert scrape("retries_total", cause="back_pressure") == 1
         assert scrape("retries_total", cause="reset") == 0
 
+    def test_denied_retries_are_counted_by_request(
+        self, metrics: Metrics, finish: Callable[..., None]
+    ) -> None:
+        finish()
+        finish(retry_denied=True)
+        assert Scrape(metrics)("retries_denied_total") == 1
+
+    def test_time_in_line_is_observed_for_those_who_had_to_wait(
+        self, metrics: Metrics, finish: Callable[..., None]
+    ) -> None:
+        finish()
+        finish(queue_seconds=0.05)
+        finish(queue_seconds=3.0, backend=None, reason=None, error_code="queue_timeout")
+        scrape = Scrape(metrics)
+        assert scrape("queue_wait_seconds_count") == 2
+        assert scrape("queue_wait_seconds_bucket", le="0.1") == 1
+        assert scrape("queue_wait_seconds_sum") == pytest.approx(3.05)
+
     def test_rejections_are_counted_by_code(self, metrics: Metrics, finish: Callable[..., None]) -> None:
         finish(backend=None, reason=None, outcome=Outcome.REJECTED, error_code="request_too_large")
         assert Scrape(metrics)("rejected_requests_total", code="request_too_large") == 1
@@ -367,3 +385,52 @@ class TestRender:
                     metrics.backend_changed(changed(name, list(BackendState)[n % 5]))
             stop.set()
             scraping.result()
+
+
+class TestReloads:
+    def test_the_start_is_the_first_configuration_in_force(self, metrics: Metrics) -> None:
+        scrape = Scrape(metrics)
+        assert scrape("config_last_reload_success") == 1
+        assert scrape("config_reloads_total", result="success") == 0
+        assert scrape("config_reloads_total", result="failure") == 0
+        assert scrape("config_last_reload_success_timestamp_seconds") == metrics.configured_at > 0
+
+    def test_a_refused_one_is_a_failure_until_the_next_good_one(self, metrics: Metrics) -> None:
+        metrics.configured_at = 1.0
+        metrics.configuration_reloaded(success=False)
+        scrape = Scrape(metrics)
+        assert scrape("config_last_reload_success") == 0
+        assert scrape("config_reloads_total", result="failure") == 1
+        assert scrape("config_last_reload_success_timestamp_seconds") == 1
+        metrics.configuration_reloaded(success=True)
+        scrape = Scrape(metrics)
+        assert scrape("config_last_reload_success") == 1
+        assert scrape("config_reloads_total", result="success") == 1
+        assert (scrape("config_last_reload_success_timestamp_seconds") or 0) > 1
+
+
+def test_who_drains_and_how_much_runs_is_read_at_scrape_time() -> None:
+    draining, active = {"b"}, [3]
+    metrics = Metrics(dict, lambda: draining, lambda: active[0])
+    metrics.set_backends([A, B])
+    scrape = Scrape(metrics)
+    assert (scrape("backend_draining", backend="a"), scrape("backend_draining", backend="b")) == (0, 1)
+    assert scrape("active_requests") == 3
+    draining.clear()
+    active[0] = 0
+    scrape = Scrape(metrics)
+    assert (scrape("backend_draining", backend="b"), scrape("active_requests")) == (0, 0)
+
+
+def test_who_waits_is_counted_at_scrape_time() -> None:
+    waiting = [2]
+    metrics = Metrics(dict, waiting=lambda: waiting[0])
+    assert Scrape(metrics)("waiting") == 2
+    waiting[0] = 0
+    assert Scrape(metrics)("waiting") == 0
+
+
+def test_workers_and_their_deaths_are_read_when_they_are_asked_for(in_flight: dict[str, int]) -> None:
+    assert Scrape(Metrics(lambda: in_flight))("workers") == 1
+    scrape = Scrape(Metrics(lambda: in_flight, workers=lambda: (3, 2)))
+    assert (scrape("workers"), scrape("worker_restarts_total")) == (3, 2)

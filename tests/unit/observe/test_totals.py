@@ -76,6 +76,15 @@ def test_what_is_known_of_an_engine_goes_with_it() -> None:
     counted.engine_sampled(EngineSample(B, requests_running=2))
     counted.backend_changed(BackendChanged(A, BackendState.HEALTHY, BackendState.DOWN, "x"))
     assert set(counted.engine) == {"b"}
-    counted.retain([A])
+    counted.set_backends([A])
     assert counted.by_backend == {"a": 1}
     assert counted.engine == {}
+
+
+def test_the_last_requests_of_who_has_left_bring_nothing_back() -> None:
+    counted = totals()
+    counted.set_backends([A])
+    counted.request_finished(replace(EVENT, backend=B))
+    counted.engine_sampled(EngineSample(B, requests_running=1))
+    assert (counted.requests, counted.by_backend, counted.engine) == (1, {}, {})
+    assert counted.by_reason == {Reason.AFFINITY: 1}

@@ -63,6 +63,8 @@ def test_the_type_follows_the_status(status: int, openai: str, anthropic: str) -
         ("model_not_found", 404),
         ("request_timeout", 408),
         ("request_too_large", 413),
+        ("queue_full", 429),
+        ("queue_timeout", 429),
         ("header_too_large", 431),
         ("internal_error", 500),
         ("not_implemented", 501),

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from prefix_router.openai_api.headers import (
     HOP_BY_HOP,
+    has_dot_segments,
     header,
     is_valid_request_id,
     origin_form,
@@ -128,6 +129,24 @@ def test_responses_keep_everything_but_framing_and_the_routers_own_names() -> No
 )
 def test_the_target_becomes_path_and_query(target: bytes, origin: bytes) -> None:
     assert origin_form(target) == origin
+
+
+@pytest.mark.parametrize(
+    ("target", "climbs"),
+    [
+        (b"/v1/../admin", True),
+        (b"/..", True),
+        (b"/v1/%2E%2e/admin", True),
+        (b"/v1/.%2e%2fadmin", True),
+        (b"/v1/./x", True),
+        (b"/v1\\..\\x", True),
+        (b"/v1/models/my..model", False),
+        (b"/v1/x?path=../y", False),
+        (b"/.well-known/x", False),
+    ],
+)
+def test_a_path_that_climbs_is_recognised(target: bytes, climbs: bool) -> None:
+    assert has_dot_segments(target) is climbs
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,9 @@ from typing import Any
 import pytest
 from multidict import CIMultiDict, CIMultiDictProxy
 
-from prefix_router.openai_api.request import Api, KeylessCause, RoutingRequest, parse
+from prefix_router.openai_api.condense import Limits
+from prefix_router.openai_api.json_scan import WholeBytes, finish
+from prefix_router.openai_api.request import Api, KeylessCause, RoutingRequest, parse, parse_large
 
 CHAT = "/v1/chat/completions"
 MESSAGES = [{"role": "user", "content": "Hi"}]
@@ -252,3 +254,40 @@ def test_affinity_is_known_even_without_a_prompt() -> None:
 def test_a_request_cannot_be_changed() -> None:
     with pytest.raises(AttributeError):
         chat().model = "x"  # type: ignore[misc]
+
+
+def read_large(body: bytes, content_type: str | None = None, limits: Limits | None = None) -> RoutingRequest:
+    return finish(parse_large(CHAT, content_type, WholeBytes(body), {AFFINITY: "a"}, 4096, limits))
+
+
+def test_a_large_body_is_read_like_any_other() -> None:
+    late = b'{"user":"%b","messages":[{"role":"user","content":"Hi"}],"stream":true,"model":"m"}'
+    request = read_large(late % (b"u" * 10_000_000))
+    assert (request.api, request.model, request.stream, request.affinity_id) == (Api.CHAT, "m", True, "a")
+    assert request.prompt is not None
+    assert [role for role, _ in request.prompt.turns()] == ["user"]
+    assert request.keyless_cause is None
+
+
+@pytest.mark.parametrize(
+    ("body", "content_type", "cause"),
+    [
+        (b"{" + b" " * 100_000, None, KeylessCause.NOT_JSON),
+        (b"{}" + b" " * 100_000, "text/plain", KeylessCause.NOT_JSON),
+        (b"[]" + b" " * 100_000, None, KeylessCause.NOT_AN_OBJECT),
+        (b"{}" + b" " * 100_000, None, KeylessCause.NO_PROMPT),
+        (b'{"messages":"' + b"m" * 100_000 + b'"}', None, KeylessCause.NO_PROMPT),
+    ],
+)
+def test_a_large_body_without_a_prompt_says_why(
+    body: bytes, content_type: str | None, cause: KeylessCause
+) -> None:
+    assert read_large(body, content_type).keyless_cause is cause
+
+
+def test_a_large_body_that_would_take_too_long_has_no_prompt_but_may_have_a_model() -> None:
+    many = b",".join(b'"%d":1' % number for number in range(1000))
+    body = b'{"model":"m","messages":[{"role":"user"}],' + many + b"}"
+    request = read_large(body, limits=Limits(most_decoded_bytes=0, most_steps=500))
+    assert (request.model, request.prompt, request.keyless_cause) == ("m", None, KeylessCause.TOO_LARGE)
+    assert read_large(body).keyless_cause is None

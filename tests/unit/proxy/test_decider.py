@@ -1,18 +1,21 @@
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import Any
 
 import pytest
 from multidict import CIMultiDict
 
+from prefix_router.openai_api.condense import LARGE_BYTES
+from prefix_router.proxy.blocks import Blocks
 from prefix_router.proxy.decider import Decider, Subject
-from prefix_router.routing.key import PrefixRule
+from prefix_router.routing.key import PrefixRule, PrefixUnit
 from prefix_router.routing.strategies import build_strategy
 
 
-def decider(strategy: str = "prefix_aware", **options: Any) -> Decider:
-    return Decider(build_strategy(strategy, concurrency_threshold=8), PrefixRule(64), **options)
+def decider(strategy: str = "prefix_aware", unit: PrefixUnit = PrefixUnit.TOKENS, **options: Any) -> Decider:
+    return Decider(build_strategy(strategy, concurrency_threshold=8), PrefixRule(64, unit), **options)
 
 
 def read(subject: Decider, body: Any, path: str = "/v1/chat/completions", **headers: str) -> Subject:
@@ -79,3 +82,50 @@ def test_the_session_comes_from_header_or_cookie(headers: dict[str, str], sessio
 
 def test_other_strategies_read_no_session() -> None:
     assert read(decider(session_header="x-sid"), {}, X_Sid="s1").session is None
+
+
+def chat(more: str) -> bytes:
+    turns = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": more}]
+    return json.dumps({"messages": turns, "stream": True, "model": "m"}).encode()
+
+
+@pytest.mark.parametrize("unit", PrefixUnit)
+async def test_a_body_is_the_same_to_the_router_however_large_it_is_and_however_it_is_kept(
+    unit: PrefixUnit,
+) -> None:
+    subject = decider(unit=unit)
+    small, large = chat("x" * 100), chat("x" * 3 * LARGE_BYTES)
+    headers = CIMultiDict({"Content-Type": "application/json"})
+    blocks = Blocks()
+    blocks.append(large)
+    asked = ("POST", "/v1/chat/completions", headers)
+    expected = subject.read(*asked, small)
+    assert (expected.model, expected.stream, expected.key is not None) == ("m", True, True)
+    assert subject.read(*asked, large) == expected
+    for body in (small, large, blocks):
+        assert await subject.read_by_turns(*asked, body) == expected
+
+
+async def test_others_run_while_a_large_body_is_read() -> None:
+    ran = []
+
+    async def others() -> None:
+        for _ in range(5):
+            ran.append("another")
+            await asyncio.sleep(0)
+
+    body = chat("令" * 3_000_000)
+    assert len(body) > 15_000_000
+    async with asyncio.TaskGroup() as group:
+        group.create_task(others())
+        await decider().read_by_turns("POST", "/v1/chat/completions", CIMultiDict(), body)
+        ran.append("the large one")
+    assert ran == ["another"] * 5 + ["the large one"]
+
+
+async def test_a_large_body_of_a_safe_method_and_one_that_is_passed_on_are_not_read() -> None:
+    blocks = Blocks()
+    blocks.append(chat("x" * LARGE_BYTES))
+    for method, body in (("GET", blocks), ("POST", None)):
+        subject = await decider().read_by_turns(method, "/v1/chat/completions", CIMultiDict(), body)
+        assert subject == Subject(repeatable=method == "GET")

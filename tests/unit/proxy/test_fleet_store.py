@@ -182,3 +182,71 @@ def test_when_only_doubtful_backends_are_left_they_are_used() -> None:
     assert dict(store.served_models()) == {"a": (ServedModel("m", b"1"),)}
     store.report(B, HealthEvent.PROBE_OK)
     assert [member.name for member in store.fleet.routable(None)] == ["b"]
+
+
+def test_replacing_says_who_stays() -> None:
+    store = store_of(A, B)
+    stay = store.replace_backends([Backend(A.name, A.url, weight=2), Backend(B.name, "http://other:1"), C])
+    assert stay == {A.name}
+
+
+def test_a_prepared_ring_is_the_one_that_a_change_makes_by_itself() -> None:
+    store, other = store_of(A, B), store_of(A, B)
+    ring = store.ring_of([A, C])
+    assert store.fleet.ring.weights == {"a": 1, "b": 1}
+    store.replace_backends([A, C], ring=ring)
+    other.replace_backends([A, C])
+    assert store.fleet.ring is ring
+    assert (ring.weights, ring.point_count) == (other.fleet.ring.weights, other.fleet.ring.point_count)
+
+
+def test_a_ring_may_get_another_number_of_points() -> None:
+    store = store_of(A, B)
+    store.replace_backends([A, B], ring=store.ring_of([A, B], 16))
+    assert store.fleet.ring.virtual_nodes == 16
+    store.replace_backends([A])
+    assert (store.fleet.ring.virtual_nodes, store.fleet.ring.point_count) == (16, 16)
+
+
+def test_a_new_health_policy_judges_what_comes_next() -> None:
+    store = store_of(A, B)
+    store.replace_backends([A, B], policy=HealthPolicy(probe_failures=2))
+    store.report(A, HealthEvent.PROBE_BAD)
+    assert states(store)[0] is BackendState.STARTING
+    store.report(A, HealthEvent.PROBE_BAD)
+    assert states(store)[0] is BackendState.EJECTED
+
+
+def test_draining_lasts_while_name_and_url_stay() -> None:
+    store = store_of(A, B)
+    store.set_draining(A.name, True)
+    store.replace_backends([Backend(A.name, A.url, weight=2), B])
+    assert [member.draining for member in store.fleet.members] == [True, False]
+    store.replace_backends([Backend(A.name, "http://other:1"), B])
+    assert [member.draining for member in store.fleet.members] == [False, False]
+
+
+def test_a_draining_backend_takes_no_part_in_how_many_may_be_ejected() -> None:
+    store = store_of(A, B, C)
+    store.set_draining(A.name, True)
+    store.set_draining(B.name, True)
+    store.report(C, HealthEvent.REQUEST_BAD)  # the only one left in service
+    assert states(store)[2] is BackendState.STARTING
+    store.report(A, HealthEvent.REQUEST_BAD)
+    assert states(store)[0] is BackendState.EJECTED
+
+
+def test_a_backend_that_flaps_never_gets_a_count_below_zero() -> None:
+    store = store_of(A, B)
+    leases = []
+    for _ in range(50):
+        leases.append(Lease(store.fleet.by_name[A.name]))
+        store.replace_backends([B])
+        store.replace_backends([A, B])
+        leases.append(Lease(store.fleet.by_name[A.name]))
+        if len(leases) > 3:
+            leases.pop(0).release()
+        assert store.fleet.by_name[A.name].in_flight.count == 1
+    for lease in leases:
+        lease.release()
+    assert store.fleet.by_name[A.name].in_flight.count == 0

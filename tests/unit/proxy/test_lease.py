@@ -61,3 +61,32 @@ def test_leases_from_before_are_no_trials() -> None:
     in_flight = InFlight()
     with Lease(member(in_flight)):
         assert member(in_flight, BackendState.HALF_OPEN).admits()
+
+
+class Hearing:
+    """A keeper that writes down what it hears, and what the counts are then."""
+
+    def __init__(self) -> None:
+        self.heard: list[tuple[str, int, int]] = []
+
+    def released(self, member: Member) -> None:
+        self.heard.append(("released", member.in_flight.count, member.in_flight.trials))
+
+    def proven(self, member: Member) -> None:
+        self.heard.append(("proven", member.in_flight.count, member.in_flight.trials))
+
+
+def test_the_keeper_hears_once_of_each_ending_when_the_count_is_right_already() -> None:
+    keeper = Hearing()
+    with Lease(member(InFlight(), BackendState.HALF_OPEN), keeper) as lease:
+        lease.prove()
+        lease.prove()
+    lease.release()
+    assert keeper.heard == [("proven", 1, 0), ("released", 0, 0)]
+
+
+def test_the_keeper_hears_of_an_unproven_trial_only_that_the_lease_has_ended() -> None:
+    keeper = Hearing()
+    with Lease(member(InFlight(), BackendState.HALF_OPEN), keeper):
+        pass
+    assert keeper.heard == [("released", 0, 0)]

@@ -194,8 +194,54 @@ async def test_sync_asks_exactly_the_backends_it_was_given() -> None:
         moved = Backend(BackendName("a"), other.url)
         store.replace_backends([moved])
         prober.sync([moved])
-        assert not prober.first_round_done
-        await until(lambda: prober.first_round_done)
+        await until(lambda: two.asked)
         before = len(one.asked)
         await until(lambda: len(two.asked) >= 4)
         assert len(one.asked) <= before + 1
+
+
+async def test_who_joins_is_asked_at_once_and_does_not_make_the_router_unready() -> None:
+    two = Engine()
+    async with probing(Engine(), health_interval_seconds=3600.0) as (store, _, prober, _server):
+        await until(lambda: prober.first_round_done)
+        async with ScriptedBackend(two) as other:
+            joined = [store.fleet.members[0].backend, Backend(BackendName("b"), other.url)]
+            store.replace_backends(joined)
+            prober.sync(joined)
+            assert prober.first_round_done
+            await until(lambda: store.fleet.by_name[BackendName("b")].state is BackendState.HEALTHY)
+
+
+async def test_new_options_hold_at_once_for_all() -> None:
+    engine = Engine()
+    async with probing(engine, health_interval_seconds=3600.0) as (store, _, prober, _server):
+        await until(lambda: prober.first_round_done)
+        options = ProbeOptions("/up", 3600.0, 1.0, 0.0, "/metrics", 0.01)
+        prober.sync([store.fleet.members[0].backend], options)
+        await until(lambda: "/up" in engine.asked)
+        await until(lambda: "/metrics" in engine.asked)
+
+
+async def test_equal_options_and_another_weight_disturb_no_probe() -> None:
+    engine = Engine()
+    async with probing(engine, health_interval_seconds=3600.0) as (store, _, prober, _server):
+        await until(lambda: prober.first_round_done)
+        backend = store.fleet.members[0].backend
+        asked = len(engine.asked)
+        options = ProbeOptions("/health", 3600.0, 1.0, 30.0, "/metrics", 0.0)
+        for weight in range(2, 10):
+            prober.sync([Backend(backend.name, backend.url, weight)], options)
+        await until(lambda: prober.task_count == 1)
+        assert len(engine.asked) == asked
+
+
+async def test_a_hundred_changes_of_membership_leave_one_task_for_each_backend() -> None:
+    backends = [Backend(BackendName(name), f"http://127.0.0.1:{1 + at}") for at, name in enumerate("bcd")]
+    async with probing(Engine(), engine_metrics_interval_seconds=60.0) as (store, _, prober, _server):
+        first = store.fleet.members[0].backend
+        for turn in range(100):
+            prober.sync([first, *backends[: turn % 4]])
+        assert prober.asked == {"a", "b", "c", "d"}
+        await until(lambda: prober.task_count == 8)
+        prober.sync([])
+        await until(lambda: prober.task_count == 0)

@@ -43,3 +43,11 @@ async def test_connections_of_a_backend_that_left_are_closed_and_others_kept() -
         assert upstreams.of(backends[1]).pool is pools[1]
         upstreams.close()
         assert pools[1].idle_connections == 0
+
+
+async def test_new_timeouts_hold_for_old_and_new_connections() -> None:
+    upstreams = Upstreams(Timeouts())
+    pool = upstreams.of(Backend(BackendName("a"), "http://h:1")).pool
+    upstreams.set_timeouts(Timeouts(connect_seconds=1.0))
+    assert pool.timeouts.connect_seconds == 1.0
+    assert upstreams.of(Backend(BackendName("b"), "http://h:2")).pool.timeouts.connect_seconds == 1.0

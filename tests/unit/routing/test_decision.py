@@ -6,7 +6,7 @@ from dataclasses import FrozenInstanceError
 import pytest
 
 from prefix_router.routing.decision import Decision, Query, Reason
-from tests.support.fleets import member
+from tests.support.fleets import backend_names, member
 
 
 def test_reasons_are_unique_words_fit_for_a_label_and_a_header() -> None:
@@ -35,6 +35,16 @@ def test_first_attempt_has_turned_nobody_down() -> None:
     assert query.session is None
     assert not query.failed
     assert not query.refused
+
+
+def test_each_further_attempt_knows_who_has_failed_and_who_has_refused() -> None:
+    a, b, c = backend_names("a", "b", "c")
+    first = Query(key=1, model="m", draw=2)
+    third = first.after_failure(a).after_refusal(b).after_failure(c)
+    assert third.failed == frozenset({a, c})
+    assert third.refused == frozenset({b})
+    assert not first.failed
+    assert (third.key, third.model, third.draw) == (1, "m", 2)
 
 
 def test_query_and_decision_cannot_be_changed_after_the_fact() -> None:

@@ -177,3 +177,39 @@ def test_marking_last_resorts_leaves_everything_else_as_it_was() -> None:
     marked = with_last_resorts(members)
     assert marked[0] is members[0]
     assert marked[1].in_flight is members[1].in_flight
+
+
+# A limit of its own.
+
+
+def test_backend_at_its_limit_is_full_but_in_service() -> None:
+    limited = member("a", 2, limit=3)
+    assert (limited.full(), limited.admits(), limited.in_service()) == (False, True, True)
+    limited.in_flight.take()
+    assert (limited.full(), limited.admits(), limited.in_service()) == (True, False, True)
+    limited.in_flight.take()  # as after a reload that lowers the limit
+    assert limited.full()
+
+
+def test_backend_without_a_limit_is_never_full() -> None:
+    assert not member("a", 10**6).full()
+
+
+@pytest.mark.parametrize("state", BackendState)
+@pytest.mark.parametrize("trials", [0, 1])
+@pytest.mark.parametrize("last_resort", [False, True])
+@pytest.mark.parametrize("draining", [False, True])
+def test_it_admits_exactly_when_it_is_in_service_and_not_full(
+    state: BackendState, trials: int, last_resort: bool, draining: bool
+) -> None:
+    for limit in (None, 1, 2):
+        it = member(
+            "a", 1, state=state, trials=trials, last_resort=last_resort, draining=draining, limit=limit
+        )
+        assert it.admits() == (it.in_service() and not it.full())
+
+
+def test_fleet_is_in_service_while_somebody_is_even_if_all_are_full() -> None:
+    full = member("a", 1, limit=1)
+    assert fleet_of([full, member("b", state=BackendState.DOWN)]).in_service()
+    assert not fleet_of([member("a", draining=True)]).in_service()

@@ -18,6 +18,7 @@ from prefix_router.routing.key import (
     PrefixUnit,
     TokenEncoder,
     hashed_text,
+    key_steps,
     prefix_key,
 )
 
@@ -378,3 +379,18 @@ def test_the_key_is_the_same_in_every_process_under_every_hash_seed() -> None:
     found = {keys(seed) for seed in ("0", "1", "4242", "random")}
     assert len(found) == 1
     assert len(found.pop().split()) == len(PrefixUnit)
+
+
+def test_a_key_can_be_made_in_steps_of_a_field_or_a_turn() -> None:
+    request = chat(
+        turn("system", "a"), turn("assistant", "b"), turn("user", "c"), turn("user", "d"), tools=b"[]"
+    )
+    steps = key_steps(request, TOKENS, b"")
+    for _ in range(3):
+        assert next(steps) is None
+    with pytest.raises(StopIteration) as end:
+        next(steps)
+    assert end.value.value == prefix_key(request, TOKENS, b"")
+    assert end.value.value is not None
+    with pytest.raises(StopIteration):
+        next(key_steps(Request(prompt=None), TOKENS, b""))

@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from prefix_router.openai_api.request import Api, parse
+from prefix_router.openai_api.json_scan import WholeBytes, finish
+from prefix_router.openai_api.request import Api, parse, parse_large
 from prefix_router.routing.key import VERSION, PrefixAnchor, PrefixRule, PrefixUnit, prefix_key
 
 GOLDEN: dict[str, Any] = json.loads(
@@ -42,6 +43,17 @@ def test_a_request_has_the_key_that_it_has_always_had(case: dict[str, Any]) -> N
     body = case["body"].encode()
     request = parse(case["path"], case.get("content_type"), body, case.get("headers", {}))
     key = prefix_key(request, rule_of(case), body, CodePoints() if case.get("exact") else None)
+    assert (None if key is None else str(key)) == case["key"]
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case["name"])
+def test_a_large_request_has_the_same_key(case: dict[str, Any]) -> None:
+    body, rule = case["body"].encode(), rule_of(case)
+    encoder = CodePoints() if case.get("exact") else None
+    head_bytes = rule.head_bytes(exact=encoder is not None)
+    headers, content_type = case.get("headers", {}), case.get("content_type")
+    request = finish(parse_large(case["path"], content_type, WholeBytes(body), headers, head_bytes))
+    key = prefix_key(request, rule, body, encoder)
     assert (None if key is None else str(key)) == case["key"]
 
 

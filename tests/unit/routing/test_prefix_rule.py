@@ -6,6 +6,7 @@ import pytest
 
 from prefix_router.routing.key_views import TokenEncoder
 from prefix_router.routing.prefix_rule import PrefixAnchor, PrefixRule, PrefixUnit, meter
+from prefix_router.tokenization import MOST_CHARACTERS_PER_TOKEN
 
 
 class Words:
@@ -82,3 +83,24 @@ def test_exact_tokens_are_those_of_the_encoder_text_by_text() -> None:
     length.take("ccc dddd")
     assert (length.left, length.used()) == (0, 3)
     assert taken.ids == [[1, 2], [3]]
+
+
+@pytest.mark.parametrize(
+    ("rule", "exact", "head_bytes"),
+    [
+        (PrefixRule(1024), False, 4096),
+        (PrefixRule(1024, PrefixUnit.CHARACTERS), False, 4096),
+        (PrefixRule(1024, PrefixUnit.CHARACTERS), True, 4096),
+        (PrefixRule(1024, PrefixUnit.BYTES), True, 0),
+        (PrefixRule(1024), True, 65536),
+        (PrefixRule(1), True, 2048),
+    ],
+)
+def test_only_so_much_of_one_text_can_matter(rule: PrefixRule, exact: bool, head_bytes: int) -> None:
+    assert rule.head_bytes(exact=exact) == head_bytes
+
+
+@pytest.mark.parametrize("length", [1, 16, 100, 1024])
+def test_the_head_for_exact_tokens_is_more_than_a_tokenizer_looks_at(length: int) -> None:
+    last_window = 2 * length * MOST_CHARACTERS_PER_TOKEN  # it doubles until it is as wide as it may be
+    assert PrefixRule(length).head_bytes(exact=True) >= last_window

@@ -180,3 +180,14 @@ def test_engine_metrics_are_not_read_more_often_than_each_second(
 def test_engine_metrics_may_be_off(seconds: float) -> None:
     text = f"{BACKEND}engine_metrics: {{interval_seconds: {seconds}}}"
     assert load_text(text, "x.yaml", {}).engine_metrics.interval_seconds == seconds
+
+
+def test_several_workers_need_a_system_on_which_they_can_share_memory(
+    mistakes: Callable[..., list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert load_text(f"{BACKEND}workers: 2", "x.yaml", {}).workers == 2
+    monkeypatch.delattr("os.memfd_create")
+    assert load_text(f"{BACKEND}workers: 1", "x.yaml", {}).workers == 1
+    assert mistakes(f"{BACKEND}workers: 2") == [
+        "x.yaml:2: workers: expected 1: several processes share memory in a way that needs Linux"
+    ]

@@ -44,3 +44,8 @@ def test_a_large_fleet_is_counted_and_not_listed_whole() -> None:
     assert lines[2] == f"backends  {MAX_BACKENDS + 3}"
     assert lines[-1] == "          and 3 more"
     assert len(lines) == 3 + MAX_BACKENDS + 1
+
+
+def test_workers_are_shown_where_there_are_several() -> None:
+    assert of("backends: [{url: h:1}]\nworkers: 4\n")[1] == "workers   4"
+    assert not any("workers" in line for line in of("backends: [{url: h:1}]\n"))

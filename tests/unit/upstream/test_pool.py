@@ -223,3 +223,26 @@ async def test_trouble_of_our_own_is_never_taken_for_a_dead_backend(
     with pytest.raises(UpstreamError) as caught:
         await ask(Pool("backend", 80, Timeouts()))
     assert caught.value.kind is kind
+
+
+async def test_an_exchange_may_have_timeouts_of_its_own() -> None:
+    async def silent(conversation: Conversation) -> None:
+        while await conversation.request() is not None:
+            pass
+
+    async with ScriptedBackend(silent) as backend:
+        pool = Pool("127.0.0.1", backend.port, Timeouts())
+        with pytest.raises(UpstreamError) as caught:
+            await pool.send(b"POST", HEAD, b"{}", timeouts=Timeouts(first_byte_seconds=0.05))
+        assert caught.value.kind is ErrorKind.FIRST_BYTE_TIMEOUT
+        pool.close()
+
+
+async def test_a_keep_alive_that_is_switched_off_holds_for_connections_in_use() -> None:
+    async with ScriptedBackend(answering()) as backend:
+        pool = Pool("127.0.0.1", backend.port, Timeouts())
+        await ask(pool)
+        pool.timeouts = Timeouts(keepalive_seconds=0)
+        await ask(pool)
+        assert pool.idle_connections == 0
+        pool.close()

@@ -31,6 +31,14 @@ def test_each_build_is_a_new_object_with_a_state_of_its_own() -> None:
         assert decision.member.name == "a"
 
 
+def test_one_without_settings_is_carried_on_under_its_name_and_no_other_is() -> None:
+    turns = build_strategy("round_robin", 1)
+    assert build_strategy("round_robin", 2, turns) is turns
+    assert build_strategy("random", 1, turns).name == "random"
+    aware = build_strategy("prefix_aware", 1)
+    assert build_strategy("prefix_aware", 2, aware) is not aware
+
+
 def test_threshold_reaches_prefix_aware() -> None:
     fleet = fleet_of([member("a", 5)])
     decisions = [build_strategy("prefix_aware", threshold).choose(query(1), fleet) for threshold in (5, 6)]

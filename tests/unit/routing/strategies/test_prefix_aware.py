@@ -386,3 +386,34 @@ def poisson(source: random.Random, mean: float) -> int:
         product *= source.random()
         count += 1
     return count
+
+
+# A backend at its limit cannot have the request, which is more than being busy.
+
+
+def test_home_at_its_limit_overflows_to_the_least_loaded_even_when_that_is_hardly_less_busy() -> None:
+    fleet = fleet_of([member("a", 5, limit=5), member("b", 4), member("c", 3)])
+    assert outcome(fleet, key_homed_at(fleet, "a")) == ("c", Reason.OVERFLOW)
+
+
+def test_home_at_its_limit_overflows_past_the_threshold_of_the_others() -> None:
+    fleet = fleet_of([member("a", 5, limit=5), member("b", THRESHOLD + 1)])
+    assert outcome(fleet, key_homed_at(fleet, "a")) == ("b", Reason.OVERFLOW)
+
+
+def test_overflow_never_goes_past_a_limit() -> None:
+    fleet = fleet_of([member("a", 5, limit=5), member("b", 1, limit=1), member("c", 4)])
+    assert outcome(fleet, key_homed_at(fleet, "a")) == ("c", Reason.OVERFLOW)
+
+
+def test_a_full_stand_in_is_left_like_a_full_home() -> None:
+    fleet = fleet_of(
+        [member("a", state=BackendState.DOWN), *(member(name, 2, limit=2) for name in "bcd"), member("e", 9)]
+    )
+    assert outcome(fleet, key_homed_at(fleet, "a")) == ("e", Reason.OVERFLOW)
+
+
+def test_nobody_is_chosen_when_all_are_at_their_limits() -> None:
+    fleet = fleet_of([member("a", 5, limit=5), member("b", 1, limit=1)])
+    assert choose(fleet, key_homed_at(fleet, "a")) is None
+    assert choose(fleet, None) is None

@@ -81,3 +81,12 @@ def test_request_without_a_session_goes_to_the_least_loaded() -> None:
 
 def test_empty_fleet_has_no_backend_for_a_session() -> None:
     assert Session().choose(query(session="s"), fleet_of([])) is None
+
+
+def test_session_of_a_backend_at_its_limit_overflows_to_the_next_on_the_ring() -> None:
+    idle = busy({A: 0, B: 0, C: 0})
+    session = next(f"s{number}" for number in range(1_000) if ring_order(idle, f"s{number}")[0] == "a")
+    fleet = fleet_of([member("a", 2, limit=2), member("b"), member("c")])
+    assert outcome(fleet, session) == (ring_order(idle, session)[1], Reason.OVERFLOW)
+    full = fleet_of([member(name, 2, limit=2) for name in "abc"])
+    assert Session().choose(query(session=session), full) is None

@@ -1,0 +1,1 @@
+"""What the programs that put the router under fire have in common: backends, clients, processes, reports."""

@@ -1,0 +1,1 @@
+"""A conformance suite for HTTP routers in front of vLLM: behaviour over real sockets, for any router."""

@@ -1,0 +1,227 @@
+"""Where a request gets its backend: at once, after standing in line, or not at all.
+
+`routing.admission` says which of the three; this file decides, takes leases, and does the waiting. Decision
+and lease are one step without an await, for a waiter too: whoever gives a lease back decides for the earliest
+waiter that can use it and takes the lease in its name. So a place never lies open for a newcomer to grab,
+each lease that ends wakes one request and no more, and a wake-up cannot be lost.
+
+A waiter leaves the line by exactly one of four ways: it is given a lease, nobody in service could take it any
+more, its time is up, or its task is cancelled because its client has left. A lease that was given to a task
+which is cancelled before it runs again goes back, and on to the next in line.
+
+What calls nobody here, such as a new fleet, other limits, or a lease that another process gives back, is
+noticed by looking again every `RECHECK_SECONDS` while somebody waits.
+
+Without a limit, a request costs two comparisons here. It must never await between decision and lease.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from typing import Protocol
+
+from prefix_router.proxy.exchange import Exchange
+from prefix_router.proxy.lease import Lease
+from prefix_router.routing.admission import Admission, AdmissionLimits, Needs, Ticket, Verdict
+from prefix_router.routing.decision import Decision, Query, Reason, Strategy
+from prefix_router.routing.fleet import BackendName, Fleet, Member
+
+RECHECK_SECONDS = 0.1
+
+
+class HasFleet(Protocol):
+    """Whoever knows the fleet."""
+
+    @property
+    def fleet(self) -> Fleet:
+        """The current snapshot."""
+
+
+@dataclass(slots=True)  # not frozen: each request makes one, and freezing would triple the cost
+class Question:
+    """What is to be decided. Never changed.
+
+    pinned: the backend that knows what the request continues; it is waited for, but not past its health.
+    """
+
+    query: Query
+    strategy: Strategy
+    pinned: BackendName | None = None
+
+    @property
+    def excluded(self) -> frozenset[BackendName]:
+        """Backends that this request has been turned away from."""
+        return self.query.failed | self.query.refused
+
+    def needs(self) -> Needs:
+        """Return what the request needs of a backend."""
+        return Needs(self.query.model, self.excluded, self.pinned)
+
+    def decide(self, fleet: Fleet) -> Decision | None:
+        """Decide on `fleet`; None when nobody can take the request now."""
+        if self.pinned is not None:
+            member = fleet.by_name.get(self.pinned)
+            if member is not None and member.in_service() and self.pinned not in self.excluded:
+                return None if member.full() else Decision(member, Reason.CONTINUATION)
+        return self.strategy.choose(self.query, fleet)
+
+
+@dataclass(slots=True)  # see `Question`
+class Entry:
+    """A decision and the lease that goes with it. Whoever holds it gives the lease back."""
+
+    decision: Decision
+    lease: Lease
+
+
+class Refusal(Enum):
+    """Why a request got no backend."""
+
+    UNROUTABLE = "unroutable"
+    QUEUE_FULL = "queue_full"
+    QUEUE_TIMEOUT = "queue_timeout"
+
+
+@dataclass(slots=True, eq=False)
+class _Waiter(Ticket):
+    question: Question
+    turn: asyncio.Future[Entry | Refusal]
+
+
+class Gate:
+    """Admits requests to the backends of one fleet."""
+
+    def __init__(self, store: HasFleet, limits: AdmissionLimits, clock: Callable[[], float]) -> None:
+        """`clock` gives seconds (monotonic)."""
+        self._store = store
+        self._clock = clock
+        self._admission: Admission[_Waiter] = Admission(limits)
+        self._recheck: asyncio.TimerHandle | None = None
+
+    @property
+    def limits(self) -> AdmissionLimits:
+        """What is allowed. Replace it to change that; those who wait are looked at again."""
+        return self._admission.limits
+
+    @limits.setter
+    def limits(self, limits: AdmissionLimits) -> None:
+        self._admission.limits = limits
+        self._look_again()
+
+    @property
+    def waiting(self) -> int:
+        """Requests that stand in line."""
+        return self._admission.waiting
+
+    def retry_after_seconds(self) -> int:
+        """When a request that was refused may come again."""
+        return self._admission.retry_after_seconds(self._clock())
+
+    async def enter(self, question: Question, exchange: Exchange) -> Entry | Refusal:
+        """Return a decision and its lease, after waiting for them if need be.
+
+        The time in line is added to `exchange.queue_seconds`, and what is left of the timeout is for the next
+        attempt. When the task is cancelled, nothing is left of it in the line.
+        """
+        return self._try(question) or await self._wait(question, exchange)
+
+    def _try(self, question: Question) -> Entry | None:
+        admission = self._admission
+        if admission.waiting:
+            self._serve_line()
+            if admission.verdict(question.needs(), self._store.fleet) is not Verdict.ADMIT:
+                return None
+        return None if admission.at_limit else self._take(question)
+
+    async def _wait(self, question: Question, exchange: Exchange) -> Entry | Refusal:
+        admission = self._admission
+        needs = question.needs()
+        match admission.verdict(needs, self._store.fleet):
+            case Verdict.UNROUTABLE | Verdict.ADMIT:  # room for it, and yet the strategy had nobody
+                return Refusal.UNROUTABLE
+            case Verdict.SHED:
+                return Refusal.QUEUE_FULL
+        waited = exchange.queue_seconds or 0.0
+        began = self._clock()
+        loop = asyncio.get_running_loop()
+        waiter = _Waiter(needs, question, loop.create_future())
+        admission.join(waiter)
+        patience = max(0.0, admission.limits.timeout_seconds - waited)
+        deadline = loop.call_later(patience, self._settle, waiter, Refusal.QUEUE_TIMEOUT)
+        self._keep_rechecking()
+        try:
+            return await waiter.turn
+        except asyncio.CancelledError:
+            _give_back(waiter.turn)
+            raise
+        finally:
+            deadline.cancel()
+            admission.leave(waiter)
+            self._keep_rechecking()
+            exchange.queue_seconds = waited + self._clock() - began
+
+    def _take(self, question: Question) -> Entry | None:
+        decision = question.decide(self._store.fleet)
+        if decision is None:
+            return None
+        self._admission.in_flight += 1
+        return Entry(decision, Lease(decision.member, self))
+
+    def released(self, member: Member) -> None:
+        """Hear from a lease that it has been given back."""
+        self._admission.in_flight -= 1
+        if self._admission.waiting:
+            self._serve_line(member.name)
+
+    def proven(self, member: Member) -> None:
+        """Hear from a lease that its trial has ended: the next one may begin."""
+        if self._admission.waiting:
+            self._serve_line(member.name)
+
+    def _serve_line(self, freed: BackendName | None = None) -> None:
+        """Give leases to waiters, earliest first, while there is room. `freed`: where there may be some."""
+        while (waiter := self._admission.next(self._store.fleet, freed)) is not None:
+            self._admission.leave(waiter)
+            if waiter.turn.done():  # cancelled, and not yet awake to leave by itself
+                continue
+            try:
+                entry = self._take(waiter.question)
+            except Exception as error:  # noqa: BLE001  (raised where it belongs: not in who gave back a lease)
+                waiter.turn.set_exception(error)
+                continue
+            waiter.turn.set_result(entry or Refusal.UNROUTABLE)
+            self._admission.moved(self._clock())
+
+    def _settle(self, waiter: _Waiter, outcome: Entry | Refusal) -> None:
+        self._admission.leave(waiter)
+        if not waiter.turn.done():
+            waiter.turn.set_result(outcome)
+
+    def _look_again(self) -> None:
+        self._serve_line()
+        for waiter in self._admission.stranded(self._store.fleet):
+            self._settle(waiter, Refusal.UNROUTABLE)
+
+    def _keep_rechecking(self) -> None:
+        """Have a timer while somebody waits, and none otherwise."""
+        if self._admission.waiting and self._recheck is None:
+            self._recheck = asyncio.get_running_loop().call_later(RECHECK_SECONDS, self._rechecked)
+        elif not self._admission.waiting and self._recheck is not None:
+            self._recheck.cancel()
+            self._recheck = None
+
+    def _rechecked(self) -> None:
+        self._recheck = None
+        self._look_again()
+        self._keep_rechecking()
+
+
+def _give_back(turn: asyncio.Future[Entry | Refusal]) -> None:
+    """Release the lease that came together with the cancellation."""
+    if turn.done() and not turn.cancelled() and turn.exception() is None:
+        outcome = turn.result()
+        if isinstance(outcome, Entry):
+            outcome.lease.release()

@@ -1,0 +1,1 @@
+"""Several processes behind one port: the pool that owns them, and what they share."""
