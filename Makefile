@@ -1,12 +1,12 @@
-# make setup | check | test | test-vllm | demo | bench-streams
+# make setup | check | test | test-vllm | conformance | conformance-peers | coverage | demo | bench-streams | soak | chaos
 # Everything lands in .venv (and .venv-vllm, .tools); nothing is installed elsewhere.
 
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-SOURCES := prefix_router tests benchmarks scripts
+SOURCES := prefix_router conformance tests benchmarks scripts
 
-.PHONY: setup check format test test-vllm coverage demo bench-streams clean
+.PHONY: setup check format test test-vllm conformance conformance-peers coverage demo bench-streams soak chaos clean
 
 setup: $(VENV)/.installed
 
@@ -33,6 +33,9 @@ test: setup
 test-vllm: setup
 	scripts/setup_vllm.sh .venv-vllm
 	$(BIN)/python -m pytest -m vllm tests/vllm -s
+
+conformance: setup
+	$(BIN)/python -m conformance --start prefix_router
 
 coverage: setup
 	$(BIN)/coverage erase

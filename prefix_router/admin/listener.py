@@ -16,7 +16,8 @@ from aiohttp import web
 
 from prefix_router.admin.control import Controls, Reply, control_routes, json_response
 
-MAX_EXPLAIN_BODY_BYTES = 64 * 1024 * 1024
+MAX_EXPLAIN_BODY_BYTES = 1024 * 1024
+"""Explaining reads the whole body at once, on the loop that serves requests."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ happened. Between a decision and its lease there is no await, so the next decisi
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -56,10 +57,12 @@ _RETRY_CAUSE_OF = {
     Failure.CONNECT_FAILED: RetryCause.CONNECT,
     Failure.STALE_CONNECTION: RetryCause.REUSED_CONNECTION,
     Failure.RESET: RetryCause.RESET,
-    Failure.BAD_RESPONSE: RetryCause.RESET,
     Failure.BACK_PRESSURE: RetryCause.BACK_PRESSURE,
 }
 
+
+TRIAL_SECONDS = 3.0
+"""How long one request may be the only one that a half-open backend gets."""
 
 _STALE_SECONDS = 1.0
 """A reused connection that dies within this time was closing already; later, the backend may have worked."""
@@ -120,6 +123,8 @@ class Dispatcher:
             with entry.lease as lease:
                 decision = exchange.decision = entry.decision
                 exchange.attempts += 1
+                if lease.on_trial:
+                    lease.limit_trial(asyncio.get_running_loop(), TRIAL_SECONDS)
                 if last is not None:
                     exchange.retry_causes.append(_RETRY_CAUSE_OF[last])
                 try:

@@ -8,6 +8,7 @@ was taken is still the one that is given back.
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Protocol
 
 from prefix_router.routing.fleet import BackendState
@@ -35,7 +36,7 @@ class Lease:
     this one has shown that the backend works, however long its response takes.
     """
 
-    __slots__ = ("_in_flight", "_keeper", "_member", "_trial")
+    __slots__ = ("_in_flight", "_keeper", "_member", "_timer", "_trial")
 
     def __init__(self, member: Member, keeper: Keeper | None = None) -> None:
         """`keeper` is told, once, when the trial and when the lease has ended."""
@@ -45,9 +46,23 @@ class Lease:
         in_flight.take()
         self._in_flight: InFlight | None = in_flight
         self._trial: InFlight | None = None
+        self._timer: asyncio.TimerHandle | None = None
         if member.state is BackendState.HALF_OPEN:
             in_flight.begin_trial()
             self._trial = in_flight
+
+    @property
+    def on_trial(self) -> bool:
+        """Whether this request is the one by which a half-open backend is judged."""
+        return self._trial is not None
+
+    def limit_trial(self, loop: asyncio.AbstractEventLoop, seconds: float) -> None:
+        """End the trial after `seconds` even without an answer.
+
+        A single slow or hung request must not keep a backend that has recovered out of service; what became
+        of the request is judged when it ends, as ever.
+        """
+        self._timer = loop.call_later(seconds, self.prove)
 
     def prove(self) -> None:
         """End the trial: the backend has answered. Further calls do nothing."""
@@ -68,6 +83,9 @@ class Lease:
         trial, self._trial = self._trial, None
         if trial is None:
             return False
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
         trial.end_trial()
         return True
 

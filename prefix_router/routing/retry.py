@@ -27,6 +27,7 @@ class Failure(Enum):
     RESET = "reset"
     """A fresh connection ended before any response byte."""
     BAD_RESPONSE = "bad_response"
+    """Part of a response head, or bytes that are none: the backend has answered, if badly."""
     FIRST_BYTE_TIMEOUT = "first_byte_timeout"
     BACK_PRESSURE = "back_pressure"
     """Answered 503 or 429: alive, but full."""
@@ -57,7 +58,7 @@ _TABLE: dict[Failure, tuple[Verdict, _Needs]] = {
     Failure.EXHAUSTED: (Verdict.GIVE_UP, _Needs.NOTHING),
     Failure.STALE_CONNECTION: (Verdict.SAME_BACKEND, _Needs.REPLAY),
     Failure.RESET: (Verdict.NEXT_BACKEND, _Needs.REPEAT),
-    Failure.BAD_RESPONSE: (Verdict.NEXT_BACKEND, _Needs.REPEAT),
+    Failure.BAD_RESPONSE: (Verdict.GIVE_UP, _Needs.NOTHING),
     Failure.FIRST_BYTE_TIMEOUT: (Verdict.GIVE_UP, _Needs.NOTHING),
     Failure.BACK_PRESSURE: (Verdict.NEXT_BACKEND, _Needs.REPLAY),
     Failure.BROKEN_STREAM: (Verdict.GIVE_UP, _Needs.NOTHING),

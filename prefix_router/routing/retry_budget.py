@@ -25,7 +25,7 @@ from prefix_router.routing.retry import Failure
 
 WINDOW_SECONDS = 10
 
-CHARGED = frozenset({Failure.RESET, Failure.BAD_RESPONSE, Failure.BACK_PRESSURE})
+CHARGED = frozenset({Failure.RESET, Failure.BACK_PRESSURE})
 """Failures after which another attempt costs a retry."""
 
 

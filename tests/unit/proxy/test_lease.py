@@ -6,6 +6,7 @@ import pytest
 
 from prefix_router.proxy.lease import Lease
 from prefix_router.routing.fleet import Backend, BackendName, BackendState, InFlight, Member
+from tests.support.waiting import until
 
 
 def member(in_flight: InFlight, state: BackendState = BackendState.HEALTHY) -> Member:
@@ -90,3 +91,24 @@ def test_the_keeper_hears_of_an_unproven_trial_only_that_the_lease_has_ended() -
     with Lease(member(InFlight(), BackendState.HALF_OPEN), keeper):
         pass
     assert keeper.heard == [("released", 0, 0)]
+
+
+async def test_a_trial_without_an_answer_ends_after_its_time_and_the_lease_goes_on() -> None:
+    in_flight = InFlight()
+    doubtful = member(in_flight, BackendState.HALF_OPEN)
+    with Lease(doubtful) as lease:
+        lease.limit_trial(asyncio.get_running_loop(), 0.01)
+        await until(lambda: not lease.on_trial)
+        assert doubtful.admits()
+        assert in_flight.count == 1
+    assert in_flight.count == 0
+
+
+async def test_the_limit_of_a_trial_goes_with_its_lease() -> None:
+    in_flight = InFlight()
+    with Lease(member(in_flight, BackendState.HALF_OPEN)) as lease:
+        lease.limit_trial(asyncio.get_running_loop(), 0.01)
+    with Lease(member(in_flight, BackendState.HALF_OPEN)) as second:
+        await asyncio.sleep(0.03)
+        assert second.on_trial
+    assert (in_flight.count, in_flight.trials) == (0, 0)

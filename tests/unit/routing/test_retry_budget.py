@@ -86,7 +86,7 @@ def test_another_allowance_holds_at_once_and_forgets_nothing() -> None:
 
 @pytest.mark.parametrize("failure", Failure)
 def test_charged_is_what_a_backend_has_had_to_look_at(failure: Failure) -> None:
-    looked_at = {Failure.RESET, Failure.BAD_RESPONSE, Failure.BACK_PRESSURE}
+    looked_at = {Failure.RESET, Failure.BACK_PRESSURE}
     assert (failure in CHARGED) == (failure in looked_at)
 
 
