@@ -37,6 +37,15 @@ test-vllm: setup
 conformance: setup
 	$(BIN)/python -m conformance --start prefix_router
 
+conformance-peers: setup
+	scripts/setup_peers.sh
+	mkdir -p build/conformance
+	for router in prefix_router vllm-router smg; do \
+	  $(BIN)/python -m conformance --start $$router --json build/conformance/$$router.json || test $$? -eq 1 || exit 2; \
+	done
+	$(BIN)/python -m conformance.compare build/conformance/prefix_router.json build/conformance/vllm-router.json \
+	  build/conformance/smg.json > docs/conformance.md
+
 coverage: setup
 	$(BIN)/coverage erase
 	$(BIN)/coverage run -m pytest -q -m 'not vllm'
@@ -48,6 +57,12 @@ demo: setup
 
 bench-streams: setup
 	$(BIN)/python benchmarks/streams.py --output benchmarks/results/streams.json
+
+soak: setup
+	$(BIN)/python benchmarks/soak.py
+
+chaos: setup
+	$(BIN)/python benchmarks/chaos.py
 
 clean:
 	rm -rf build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage*

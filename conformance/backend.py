@@ -45,8 +45,8 @@ CONTROL_PATHS = frozenset(
 TOKEN_PATHS = frozenset(
     {"/v1/chat/completions/render", "/v1/completions/render", "/v1/responses/render", "/tokenize"}
 )
-"""Where some routers post each prompt to learn its tokens before they choose a backend. `/tokenize` answers as
-vLLM does, the others are paths that not every vLLM has. Not work unless the case itself asks there."""
+"""Where some routers post each prompt to learn its tokens before they choose a backend. `/tokenize` answers
+as vLLM does, the others are paths that not every vLLM has. Not work unless the case itself asks there."""
 
 _KEPT_CONTROL_REQUESTS = 10_000
 

@@ -1,8 +1,9 @@
 """What can happen to a backend, injected into the first of the fleet while steady load runs.
 
 A stream that was running on the victim is broken off, and its client must see that. A new request must never
-fail while another backend lives. One exception, by design: a request that a frozen backend has accepted waits
-for the first byte and then gets 504; it is not sent elsewhere, because the work might be done twice.
+fail while another backend lives. Two exceptions, by design, because the work might be done twice elsewhere: what
+a frozen backend has accepted waits for the first byte and then gets 504, and what was answered with bytes that
+are not HTTP gets 502, until the backend is out of service.
 """
 
 from __future__ import annotations
@@ -116,8 +117,8 @@ FAULTS = (
         "answers bytes that are not HTTP, to probes too",
         _mode(Mode.GARBAGE),
         _normal,
-        frozenset(),
-        "nothing",
+        frozenset({"502"}),
+        "until it is out of service: a bad answer is an answer, and the work is not done twice",
     ),
     Fault(
         "breaks off",

@@ -78,9 +78,9 @@ async def list_of_strings(ctx: Context) -> Evidence:
     field = "prompt" if ctx.endpoint is Endpoint.COMPLETIONS else "input"
     heads = [head() for _ in range(GROUPS)]
     place = Placing(ctx)
-    first = await place.of_all(_bytes(ctx, _document(ctx, **{field: [text, "one"]})) for text in heads)
-    second = await place.of_all(_bytes(ctx, _document(ctx, **{field: [text, "two", "3"]})) for text in heads)
-    spread = expect_spread(first, "first strings")
+    first = await place.of_all(_bytes(ctx, _document(ctx) | {field: [text, "one"]}) for text in heads)
+    second = await place.of_all(_bytes(ctx, _document(ctx) | {field: [text, "two", "3"]}) for text in heads)
+    spread = expect_spread(ctx, first, "first strings")
     return f"{spread}; {expect_same(first, second, 'same first string, other rest')}"
 
 
@@ -103,12 +103,12 @@ async def token_ids(ctx: Context) -> Evidence:
     def request(group: int, tail: int) -> bytes:
         ids = [(group * 7919 + at * 31) % 30_000 + 1000 for at in range(3000)] + [tail] * 8
         value = [ids, [1, 2, 3]] if ctx.variant.option else ids
-        return _bytes(ctx, _document(ctx, **{field: value}))
+        return _bytes(ctx, _document(ctx) | {field: value})
 
     place = Placing(ctx)
     first = await place.of_all(request(group, 5) for group in range(GROUPS))
     second = await place.of_all(request(group, 6) for group in range(GROUPS))
-    spread = expect_spread(first, "lists of 3,008 ids")
+    spread = expect_spread(ctx, first, "lists of 3,008 ids")
     return f"{spread}; {expect_same(first, second, 'same 3,000 ids first')}"
 
 
@@ -145,7 +145,7 @@ async def nulls(ctx: Context) -> Evidence:
     place = Placing(ctx)
     absent = await place.of_all(_bytes(ctx, _document(ctx, text)) for text in prompts)
     null = await place.of_all(_bytes(ctx, nulls | _document(ctx, text)) for text in prompts)
-    return f"{expect_spread(absent, 'prompts')}; {expect_same(absent, null, 'with nulls')}"
+    return f"{expect_spread(ctx, absent, 'prompts')}; {expect_same(absent, null, 'with nulls')}"
 
 
 @case(

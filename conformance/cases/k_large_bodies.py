@@ -244,7 +244,7 @@ async def parser_bombs(ctx: Context) -> Evidence:
     check(not bad, f"{len(bomb):,} bytes: {next(iter(bad), None)}")
     slowest = max(waits)
     check(slowest < LONGEST_PING_SECONDS, f"a small request beside it took {slowest:.2f} s")
-    return f"{len(bomb):,} bytes, twice: {answers[0].status}; small requests beside them took {slowest:.2f} s at most"
+    return f"{len(bomb):,} bytes, twice: {answers[0].status}; {slowest:.2f} s at most for small requests"
 
 
 async def _timed(ctx: Context, connection: ClientConnection, data: bytes) -> float:

@@ -132,7 +132,7 @@ async def quoted_user(ctx: Context) -> Evidence:
 
     first = await place.of_all(request(text, "alice") for text in heads)
     second = await place.of_all(request(text, f"bob-{at}") for at, text in enumerate(heads))
-    spread = expect_spread(first, "prompts that quote one user")
+    spread = expect_spread(ctx, first, "prompts that quote one user")
     return f"{spread}; {expect_same(first, second, 'quoting another')}"
 
 
@@ -154,4 +154,4 @@ async def adapter_on_one(ctx: Context) -> Evidence:
     )
     check(set(names) == {only}, f"{GROUPS - names.count(only)} of {GROUPS} went to backends without it")
     base = await place.of_all(ctx.request(head(200)) for _ in range(GROUPS))
-    return f"{GROUPS} of {GROUPS} at its backend; {expect_spread(base, 'others')}"
+    return f"{GROUPS} of {GROUPS} at its backend; {expect_spread(ctx, base, 'others')}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from conformance.context import Context
@@ -33,12 +33,16 @@ def _request(
     return ctx.request(text, headers=headers, fields=fields)
 
 
+def _conversation(ctx: Context, turns: Sequence[Any]) -> bytes:
+    return ctx.request(fields={"input" if ctx.endpoint is Endpoint.RESPONSES else "messages": list(turns)})
+
+
 async def _only_this_differs(ctx: Context, what: str, make: Callable[[int], bytes]) -> Evidence:
     """Requests 0, 1, ... that differ in one thing must spread, and each must stay when it is repeated."""
     place = Placing(ctx)
     first = await place.of_all(make(at) for at in range(GROUPS))
     again = await place.of_all(make(at) for at in range(GROUPS))
-    return f"{expect_spread(first, what)}; {expect_same(first, again, 'repeated')}"
+    return f"{expect_spread(ctx, first, what)}; {expect_same(first, again, 'repeated')}"
 
 
 @case(
@@ -82,7 +86,7 @@ async def same_beginning(ctx: Context) -> Evidence:
     heads = [head() for _ in range(GROUPS)]
     first = await place.of_all(_request(ctx, text + " one end") for text in heads)
     second = await place.of_all(_request(ctx, text + " another " * 9) for text in heads)
-    return f"{expect_spread(first, 'beginnings')}; {expect_same(first, second, 'another end')}"
+    return f"{expect_spread(ctx, first, 'beginnings')}; {expect_same(first, second, 'another end')}"
 
 
 @case(
@@ -94,7 +98,6 @@ async def same_beginning(ctx: Context) -> Evidence:
 )
 async def growing_chat(ctx: Context) -> Evidence:
     """Shorter than any prefix: a hash over the first N tokens changes with each turn until there are N."""
-    field = "input" if ctx.endpoint is Endpoint.RESPONSES else "messages"
     place = Placing(ctx)
     heads = [head(300) for _ in range(GROUPS)]
 
@@ -107,10 +110,9 @@ async def growing_chat(ctx: Context) -> Evidence:
         return [{"role": "user", "content": text}, *more]
 
     places = [
-        await place.of_all(_request(ctx, **{field: turns(text, count)}) for text in heads)
-        for count in (1, 2, 6)
+        await place.of_all(_conversation(ctx, turns(text, count)) for text in heads) for count in (1, 2, 6)
     ]
-    spread = expect_spread(places[0], "chats")
+    spread = expect_spread(ctx, places[0], "chats")
     expect_same(places[0], places[1], "second turn")
     return f"{spread}; {expect_same(places[0], places[2], 'sixth turn')}"
 
@@ -147,7 +149,7 @@ async def images(ctx: Context) -> Evidence:
                 {"type": "text", "text": "what?"},
             ]
         turn = [{"role": "user", "content": content}]
-        return _request(ctx, **{"input" if ctx.endpoint is Endpoint.RESPONSES else "messages": turn})
+        return _conversation(ctx, turn)
 
     return await _only_this_differs(ctx, "images", make)
 
@@ -214,8 +216,7 @@ async def tool_calls(ctx: Context) -> Evidence:
                 },
                 {"role": "tool", "tool_call_id": "t1", "content": got},
             ]
-        field = "input" if ctx.endpoint is Endpoint.RESPONSES else "messages"
-        return _request(ctx, **{field: [*turns, last]})
+        return _conversation(ctx, [*turns, last])
 
     return await _only_this_differs(ctx, f"{ctx.variant.option}s", make)
 
@@ -239,7 +240,9 @@ async def ids_win(ctx: Context) -> Evidence:
     if len(set(first)) == 1:
         raise NotApplicable("the router makes no use of prompt_token_ids beside a text")
     second = await place.of_all(_request(ctx, head(), prompt_token_ids=ids(at)) for at in range(GROUPS))
-    return f"{expect_spread(first, 'lists of ids')}; {expect_same(first, second, 'other text, same ids')}"
+    return (
+        f"{expect_spread(ctx, first, 'lists of ids')}; {expect_same(first, second, 'other text, same ids')}"
+    )
 
 
 @case(
@@ -266,7 +269,7 @@ async def request_ids(ctx: Context) -> Evidence:
 
     first = await place.of_all(make(text) for text in heads)
     second = await place.of_all(make(text) for text in heads)
-    return f"{expect_spread(first, 'prompts')}; {expect_same(first, second, 'with other ids')}"
+    return f"{expect_spread(ctx, first, 'prompts')}; {expect_same(first, second, 'with other ids')}"
 
 
 @case(
@@ -319,7 +322,7 @@ async def continued_response(ctx: Context) -> Evidence:
             )
     else:
         followers = await place.of_all(_request(ctx, head(300), previous_response_id=name) for name in ids)
-    return f"{expect_spread(makers, 'responses')}; {expect_same(makers, followers, 'continued')}"
+    return f"{expect_spread(ctx, makers, 'responses')}; {expect_same(makers, followers, 'continued')}"
 
 
 @case(
@@ -344,4 +347,6 @@ async def prompt_cache_key(ctx: Context) -> Evidence:
         raise NotApplicable("the router makes no use of prompt_cache_key")
     again = await place.of_all(_request(ctx, text, prompt_cache_key=name) for name in names)
     check(await place.of(_request(ctx, text)) == plain, "the request without one has moved")
-    return f"{expect_spread(first, 'keys')}; {expect_same(first, again, 'same key')}; long ones do no harm"
+    return (
+        f"{expect_spread(ctx, first, 'keys')}; {expect_same(first, again, 'same key')}; long ones do no harm"
+    )

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 from collections.abc import AsyncIterator
+from typing import Any
 
 from conformance.context import Context
 from conformance.endpoints import Endpoint
@@ -48,7 +49,7 @@ async def several_routers(ctx: Context) -> Evidence:
         queried = sum(backend.cache.queried_tokens for backend in ctx.backends)
         hit = sum(backend.cache.hit_tokens for backend in ctx.backends)
         places = [Placing(ctx, router) for router in routers]
-        heads = [head() for _ in range(50)]
+        heads = [head(5000) for _ in range(50)]
         homes: dict[str, set[str]] = {}
         for turn in range(4):
             for at, text in enumerate(heads):
@@ -217,8 +218,8 @@ def _backend_of(document: dict[str, object], names: dict[str, str]) -> str:
 async def key_is_scoped(ctx: Context) -> Evidence:
     """The router says which key it made of a body."""
 
-    async def key(**fields: str) -> str:
-        body = Endpoint.CHAT.request("the same", **{"prompt_cache_key": "team", **fields})
+    async def key(**fields: Any) -> str:
+        body = Endpoint.CHAT.request("the same", **({"prompt_cache_key": "team"} | fields))
         answer = await ctx.router.admin(f"/explain?path={Endpoint.CHAT.path}", method="POST", body=body)
         check(answer.status == 200, str(answer))
         return str(answer.json()["key"])

@@ -135,4 +135,4 @@ async def tenants_apart(ctx: Context) -> Evidence:
     if len(set(first)) == 1:
         raise NotApplicable(f"the router makes no use of {option}")
     again = await place.of_all(request(name) for name in names)
-    return f"{expect_spread(first, 'tenants')}; {expect_same(first, again, 'same tenant')}"
+    return f"{expect_spread(ctx, first, 'tenants')}; {expect_same(first, again, 'same tenant')}"

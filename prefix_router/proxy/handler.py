@@ -11,7 +11,7 @@ import logging
 import secrets
 from collections.abc import Callable
 
-from aiohttp import web
+from aiohttp import HttpVersion10, web
 
 from prefix_router.observe.events import Observer, Outcome
 from prefix_router.openai_api.errors import ErrorCode
@@ -119,7 +119,14 @@ class Handler:
         if answer is not None:
             replies.answer(exchange, downstream, answer)
             return
+        if request.version < HttpVersion10:
+            downstream.keep_alive = False
+            replies.fail(
+                exchange, downstream, ErrorCode.BAD_REQUEST, "HTTP before version 1.0 is not served."
+            )
+            return
         if request.method == "CONNECT" or request.headers.get("Upgrade", "").lower() == "websocket":
+            downstream.keep_alive = False  # what follows may be meant for the tunnel
             message = "Tunnels and protocol upgrades are not supported."
             replies.fail(exchange, downstream, ErrorCode.NOT_IMPLEMENTED, message)
             return

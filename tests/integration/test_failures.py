@@ -311,6 +311,7 @@ async def test_a_body_over_the_limit_is_413_naming_the_limit() -> None:
         b"POST / HTTP/1.1\r\nHost: x\r\nX: a\r\n b\r\nContent-Length: 0\r\n\r\n",
         b"POST / HTTP/1.1\r\nHost: x\nContent-Length: 0\n\n",
         b"GET / HTTP/9.9\r\n\r\n",
+        b"GET /old\r\n\r\n",
         b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
     ],
     ids=[
@@ -323,6 +324,7 @@ async def test_a_body_over_the_limit_is_413_naming_the_limit() -> None:
         "folded-header",
         "bare-newlines",
         "version",
+        "http/0.9",
         "tls-hello",
     ],
 )
@@ -408,6 +410,19 @@ async def test_protocol_upgrades_are_refused_not_hung() -> None:
         answer = await ask(router, b"", "/v1/realtime", method="GET", headers=upgrade)
     assert answer.status == 501
     assert error_code(answer) == "not_implemented"
+
+
+async def test_nothing_is_read_behind_a_refused_tunnel() -> None:
+    async with ScriptedBackend(answering()) as backend, running_router(backend.url) as router:
+        reader, writer = await connect(router)
+        writer.write(
+            b"CONNECT other:80 HTTP/1.1\r\nHost: other\r\n\r\nGET /hidden HTTP/1.1\r\nHost: x\r\n\r\n"
+        )
+        answer = await asyncio.wait_for(read_answer(reader), 5)
+        assert (answer.status, answer.header("connection")) == (501, "close")
+        assert await asyncio.wait_for(reader.read(), 5) == b""
+        writer.close()
+        assert backend.work == []
 
 
 async def test_errors_on_the_messages_api_have_its_shape() -> None:
