@@ -218,7 +218,11 @@ def main() -> int:
     size.add_argument("--tiny", action="store_true", help="only to see that it works")
     parser.add_argument("--only", nargs="+", default=[], metavar="NAME", help="only these scenarios")
     parser.add_argument("--workers", type=int, default=1, help="router processes behind the port")
-    parser.add_argument("--output", type=Path, default=RESULTS, help="where chaos.md and chaos.json go")
+    parser.add_argument(
+        "--output",
+        type=Path,
+        help="where chaos.md and chaos.json go (a full run: benchmarks/results, others: nowhere)",
+    )
     options = parser.parse_args()
     raise_file_limit(3 * FULL.connections)
     scale = TINY if options.tiny else QUICK if options.quick else FULL
@@ -233,7 +237,9 @@ def main() -> int:
         "lost": sum(report.account.lost for report in reports),
         "scenarios": [{**asdict(report), "held": report.held} for report in reports],
     }
-    write(options.output, "chaos", markdown(reports, command.strip()), document)
+    output = options.output or (RESULTS if scale is FULL and not options.only else None)
+    if output is not None:
+        write(output, "chaos", markdown(reports, command.strip()), document)
     return 0 if reports and all(report.held for report in reports) else 1
 
 

@@ -1,9 +1,9 @@
 """What can happen to a backend, injected into the first of the fleet while steady load runs.
 
 A stream that was running on the victim is broken off, and its client must see that. A new request must never
-fail while another backend lives. Two exceptions, by design, because the work might be done twice elsewhere: what
-a frozen backend has accepted waits for the first byte and then gets 504, and what was answered with bytes that
-are not HTTP gets 502, until the backend is out of service.
+fail while another backend lives. Two exceptions, by design, because the work might be done twice elsewhere:
+what a frozen backend has accepted waits for the first byte and then gets 504, and what was answered with
+bytes that are not HTTP gets 502, until the backend is out of service.
 """
 
 from __future__ import annotations

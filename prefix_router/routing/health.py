@@ -93,12 +93,16 @@ def step(health: Health, event: HealthEvent, now: float, policy: HealthPolicy) -
             return _half_open(health, event, now, policy)
 
 
+_OUT = frozenset({BackendState.EJECTED, BackendState.DOWN, BackendState.HALF_OPEN})
+
+
 def may_eject(states: Collection[BackendState], policy: HealthPolicy) -> bool:
     """Whether one more backend of a fleet with these states may be ejected.
 
-    Backends that are down count against the share too: an ejection must not take half of what is left.
+    Whoever is down or has not yet won its place back counts against the share too: an ejection must not take
+    half of what is left.
     """
-    out = sum(state in (BackendState.EJECTED, BackendState.DOWN) for state in states)
+    out = sum(state in _OUT for state in states)
     return out + 1 <= policy.max_ejected_fraction * len(states)
 
 

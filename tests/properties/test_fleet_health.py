@@ -16,7 +16,7 @@ from prefix_router.routing.health import HealthEvent, HealthPolicy
 from tests.support.events import Recorder
 
 IN_SERVICE = frozenset({BackendState.STARTING, BackendState.HEALTHY})
-OUT = frozenset({BackendState.EJECTED, BackendState.DOWN})
+OUT = frozenset({BackendState.EJECTED, BackendState.DOWN, BackendState.HALF_OPEN})
 MODELS = ("m", "n")
 PROBES = (HealthEvent.PROBE_OK, HealthEvent.PROBE_BAD, HealthEvent.UNREACHABLE)
 

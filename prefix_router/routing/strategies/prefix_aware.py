@@ -7,8 +7,8 @@
      │
     anchor below its threshold? ── yes ──────────────────────► anchor                affinity | failover
      │ no
-    least loaded of the others below its threshold
-      and clearly less loaded than the anchor? ── yes ───────► it                    overflow
+    least loaded of the others
+      clearly less loaded than the anchor? ── yes ───────────► it                    overflow
      │ no
     stay ────────────────────────────────────────────────────► anchor                saturated | failover
 
@@ -87,12 +87,7 @@ class PrefixAware:
         routable = fleet.routable(query.model, query.failed | query.refused)
         others = [member for member in routable if member is not anchor]
         candidate = _first_on_ring(least_loaded(others), key, fleet)
-        if candidate is not None and (
-            closed
-            or (
-                below_threshold(candidate, self._threshold) and clearly_less_loaded(candidate, anchor, others)
-            )
-        ):
+        if candidate is not None and (closed or clearly_less_loaded(candidate, anchor, others)):
             return Decision(candidate, Reason.OVERFLOW, home.name)
         if closed:
             return None

@@ -61,7 +61,11 @@ def test_only_so_many_backends_are_ejected_and_the_next_one_follows_when_there_i
     assert states(store) == [BackendState.EJECTED, BackendState.STARTING, BackendState.STARTING]
     store.report(A, HealthEvent.REQUEST_OK)
     store.report(B, HealthEvent.REQUEST_BAD)
-    assert states(store) == [BackendState.HALF_OPEN, BackendState.EJECTED, BackendState.STARTING]
+    assert states(store) == [BackendState.HALF_OPEN, BackendState.STARTING, BackendState.STARTING]
+    store.report(A, HealthEvent.REQUEST_OK)
+    store.report(A, HealthEvent.REQUEST_OK)
+    store.report(B, HealthEvent.REQUEST_BAD)
+    assert states(store) == [BackendState.HEALTHY, BackendState.EJECTED, BackendState.STARTING]
 
 
 def test_unreachable_backends_are_taken_out_however_few_are_left() -> None:

@@ -104,7 +104,8 @@ def test_evidence_that_changes_nothing_makes_no_new_value() -> None:
         ([EJECTED, HEALTHY], False),
         ([DOWN, HEALTHY, HEALTHY], False),
         ([DOWN, HEALTHY, HEALTHY, HEALTHY], True),
-        ([EJECTED, HALF_OPEN, HEALTHY, HEALTHY], True),
+        ([EJECTED, HALF_OPEN, HEALTHY, HEALTHY], False),
+        ([HALF_OPEN, HEALTHY, HEALTHY, HEALTHY], True),
         ([], False),
     ],
 )

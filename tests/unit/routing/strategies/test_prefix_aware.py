@@ -145,13 +145,24 @@ def test_hundreds_of_backends_and_a_quarter_of_traffic_on_one_prefix_spreads_it(
         (THRESHOLD, [THRESHOLD, THRESHOLD, THRESHOLD]),
         (THRESHOLD, [9, 9, 9]),
         (THRESHOLD, [9, 9, 0]),
-        (100, [THRESHOLD, THRESHOLD, THRESHOLD]),
+        (2 * THRESHOLD, [THRESHOLD, THRESHOLD, THRESHOLD]),
     ],
-    ids=["all full", "all nearly full", "one lucky", "none below the threshold"],
+    ids=["all full", "all nearly full", "one lucky", "twice the others, not more"],
 )
 def test_full_home_keeps_the_request_when_nobody_is_clearly_less_loaded(home: int, others: list[int]) -> None:
     fleet = busy({A: home, **dict(zip((B, C, D), others, strict=True))})
     assert choose(fleet, key_homed_at(fleet, "a")) == Decision(fleet.by_name[A], Reason.SATURATED, A)
+
+
+def test_a_prefix_that_everybody_shares_is_bounded_even_when_the_whole_fleet_is_full() -> None:
+    fleet = busy({A: 0, B: THRESHOLD, C: THRESHOLD, D: THRESHOLD})
+    key, strategy = key_homed_at(fleet, "a"), PrefixAware(THRESHOLD)
+    for _ in range(40 * THRESHOLD):
+        take(strategy, query(key), fleet)
+    counts = {member.name: member.in_flight.count for member in fleet.members}
+    others = sum(counts.values()) - counts[A]
+    assert counts[A] <= 2 * others / 3 + 2
+    assert max(counts.values()) == counts[A]
 
 
 def test_only_backend_stays_home_when_full() -> None:
