@@ -257,8 +257,9 @@ class TimeoutSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     client_write_seconds: Seconds that a client may take no byte of a response that waits for it; 0 waits for
         ever. A slow client is fine, one that has stopped reading holds a slot of a backend. Raise it when
         clients pause in the middle of long answers.
-    client_keepalive_seconds: Seconds that an unused connection of a client is kept, and that a client may take
-        for the head of a request; 0 closes it after each response. Raise it above the idle timeout of a load balancer in front of the router.
+    client_keepalive_seconds: Seconds that an unused connection of a client is kept, and that a client
+        may take for the head of a request; 0 closes it after each response. Raise it above the idle
+        timeout of a load balancer in front of the router.
     shutdown_delay_seconds: Seconds after SIGTERM in which the router still takes new connections, while it
         says on /readyz and /health that it leaves; 0 stops taking them at once. Set it to what your load
         balancer needs to notice, 5 on Kubernetes: a client that is sent here later is refused.
