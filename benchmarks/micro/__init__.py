@@ -1,0 +1,1 @@
+"""Micro-benchmarks of what every request passes through: `python -m benchmarks.micro`."""

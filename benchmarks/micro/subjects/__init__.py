@@ -1,0 +1,6 @@
+"""What is measured, a module for each subject; each has `cases()`."""
+
+from __future__ import annotations
+
+SUBJECTS = ("key", "ring", "decision", "headers", "upstream", "sse", "metrics")
+"""The modules of this package, in the order in which a request meets them."""
