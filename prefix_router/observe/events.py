@@ -6,12 +6,16 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
 
+from msgspec import Struct
+
 from prefix_router.routing.decision import Reason
 from prefix_router.routing.fleet import BackendName, BackendState
 
 
 class Outcome(Enum):
     """How a request ended. The values are metric labels and log fields."""
+
+    __hash__ = object.__hash__  # members are compared by identity; Enum's own hash is a call in Python
 
     COMPLETED = "completed"
     """A whole response of a backend was delivered, whatever its status."""
@@ -35,8 +39,7 @@ class RetryCause(Enum):
     BACK_PRESSURE = "back_pressure"
 
 
-@dataclass(frozen=True, slots=True)
-class RequestFinished:
+class RequestFinished(Struct, frozen=True):
     """One request, once, whatever became of it. Never holds prompt text.
 
     Times are seconds, measured from the moment the request head was read. `router_seconds` is the

@@ -28,7 +28,10 @@ class Fanout:
     def request_finished(self, event: RequestFinished) -> None:
         """Tell all observers."""
         for observer in self._observers:
-            self._tell(observer, observer.request_finished, event)
+            try:  # not by `_tell`: this is done for every request
+                observer.request_finished(event)
+            except Exception:  # noqa: BLE001  (`_note` logs it)
+                self._note(observer)
 
     def backend_changed(self, event: BackendChanged) -> None:
         """Tell all observers."""
@@ -43,7 +46,10 @@ class Fanout:
     def _tell(self, observer: Observer, method: Callable[[_Event], None], event: _Event) -> None:
         try:
             method(event)
-        except Exception:
-            if id(observer) not in self._failed:
-                self._failed.add(id(observer))
-                logger.exception("observer %s failed; further failures of it are not logged", observer)
+        except Exception:  # noqa: BLE001  (`_note` logs it)
+            self._note(observer)
+
+    def _note(self, observer: Observer) -> None:
+        if id(observer) not in self._failed:
+            self._failed.add(id(observer))
+            logger.exception("observer %s failed; further failures of it are not logged", observer)

@@ -10,6 +10,8 @@ rendered one by one, and the first is what a repeated request has in common.
 
 from __future__ import annotations
 
+from operator import attrgetter
+
 import msgspec
 from msgspec import Raw
 
@@ -75,20 +77,26 @@ _effort = msgspec.json.Decoder(_Effort)
 _features = msgspec.json.Decoder(_Features)
 
 
+_CHAT_FIELDS = (
+    "tools",
+    "functions",
+    "documents",
+    "chat_template",
+    "chat_template_kwargs",
+    "mm_processor_kwargs",
+    "reasoning_effort",
+)
+_chat_values = attrgetter(*_CHAT_FIELDS)
+
+
 def chat(body: Body) -> Prompt | None:
     """Chat completions, and whatever else takes `messages` of that form."""
     messages = items(body.messages)
     if not messages:
         return None
-    fields = (
-        ("tools", body.tools),
-        ("functions", body.functions),
-        ("documents", body.documents),
-        ("chat_template", body.chat_template),
-        ("chat_template_kwargs", body.chat_template_kwargs),
-        ("mm_processor_kwargs", body.mm_processor_kwargs),
-        ("reasoning_effort", body.reasoning_effort),
-    )
+    values = _chat_values(body)
+    absent = values.count(ABSENT) == len(values)  # as with most requests
+    fields = () if absent else tuple(zip(_CHAT_FIELDS, values, strict=True))
     return Prompt(fields=fields, messages=messages, read_message=turns.chat_turn)
 
 

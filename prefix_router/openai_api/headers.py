@@ -42,6 +42,9 @@ _REPLACED_DOWNSTREAM = HOP_BY_HOP | ROUTER_HEADERS | {b"content-length"}
 
 REQUEST_ID_MAX_LENGTH = 128
 
+_BODILESS_METHODS = frozenset({b"GET", b"HEAD", b"OPTIONS", b"DELETE", b"TRACE"})
+_NONE: frozenset[bytes] = frozenset()
+
 
 def request_head(
     method: bytes,
@@ -54,15 +57,18 @@ def request_head(
     client_address: bytes,
     client_host: bytes | None,
     client_scheme: bytes = b"http",
+    named: frozenset[bytes] | None = None,
 ) -> bytes:
     """Return the request head for a backend, blank line included.
 
     target: path and query, already with the backend's path prefix. body_length: bytes, or None for a
     chunked body; a request without a body and without a length header says nothing (0 with a method
-    that never has one). client_host: the client's own Host value, None when it sent none.
+    that never has one). client_host: the client's own Host value, None when it sent none. named: what its
+    `Connection` headers list, see `named_by_connection`; None to look for them.
     """
-    lines = [b"%b %b HTTP/1.1\r\nHost: %b\r\n" % (method, target, host)]
-    named = _named_by_connection(headers)
+    parts = [method, b" ", target, b" HTTP/1.1\r\nHost: ", host, b"\r\n"]
+    if named is None:
+        named = named_by_connection(value for name, value in headers if name.lower() == b"connection")
     forwarded_for = b""
     scheme, original_host = client_scheme, client_host
     for name, value in headers:
@@ -75,29 +81,35 @@ def request_head(
             elif lowered == b"x-forwarded-host" and value:
                 original_host = value
             continue
-        lines.append(b"%b: %b\r\n" % (name, value))
+        parts += (name, b": ", value, b"\r\n")
     if client_address:
         forwarded_for = b"%b, %b" % (forwarded_for, client_address) if forwarded_for else client_address
     if forwarded_for:
-        lines.append(b"X-Forwarded-For: %b\r\n" % forwarded_for)
+        parts += (b"X-Forwarded-For: ", forwarded_for, b"\r\n")
     if original_host:
-        lines.append(b"X-Forwarded-Host: %b\r\n" % original_host)
-    lines.append(b"X-Forwarded-Proto: %b\r\nX-Request-Id: %b\r\n" % (scheme, request_id))
+        parts += (b"X-Forwarded-Host: ", original_host, b"\r\n")
+    parts += (b"X-Forwarded-Proto: ", scheme, b"\r\nX-Request-Id: ", request_id, b"\r\n")
     if body_length is None:
-        lines.append(b"Transfer-Encoding: chunked\r\n")
-    elif body_length or method not in (b"GET", b"HEAD", b"OPTIONS", b"DELETE", b"TRACE"):
-        lines.append(b"Content-Length: %d\r\n" % body_length)
-    lines.append(b"\r\n")
-    return b"".join(lines)
+        parts.append(b"Transfer-Encoding: chunked\r\n")
+    elif body_length or method not in _BODILESS_METHODS:
+        parts.append(b"Content-Length: %d\r\n" % body_length)
+    parts.append(b"\r\n")
+    return b"".join(parts)
 
 
-def response_headers(headers: RawHeaders) -> list[tuple[bytes, bytes]]:
-    """Return the end-to-end headers of a backend's response; its framing is left to the sender."""
-    named = _named_by_connection(headers)
+def response_headers(headers: RawHeaders, named: frozenset[bytes] | None = None) -> list[tuple[bytes, bytes]]:
+    """Return the end-to-end headers of a backend's response; its framing is left to the sender.
+
+    named: as for `request_head`.
+    """
+    if named is None:
+        named = named_by_connection(value for name, value in headers if name.lower() == b"connection")
+    if not named:
+        return [pair for pair in headers if pair[0].lower() not in _REPLACED_DOWNSTREAM]
     return [
-        (name, value)
-        for name, value in headers
-        if (lowered := name.lower()) not in _REPLACED_DOWNSTREAM and lowered not in named
+        pair
+        for pair in headers
+        if (lowered := pair[0].lower()) not in _REPLACED_DOWNSTREAM and lowered not in named
     ]
 
 
@@ -109,9 +121,10 @@ def header(headers: RawHeaders, name: bytes) -> bytes | None:
     return None
 
 
-def is_valid_request_id(value: bytes) -> bool:
+def is_valid_request_id(value: str) -> bool:
     """Whether a client's request id may be taken over: short, visible ASCII."""
-    return 0 < len(value) <= REQUEST_ID_MAX_LENGTH and all(0x21 <= byte <= 0x7E for byte in value)
+    visible = value.isascii() and value.isprintable() and " " not in value
+    return visible and 0 < len(value) <= REQUEST_ID_MAX_LENGTH
 
 
 def origin_form(target: bytes) -> bytes:
@@ -132,9 +145,6 @@ def has_dot_segments(target: bytes) -> bool:
     return any(segment in (b".", b"..") for segment in path.replace(b"\\", b"/").split(b"/"))
 
 
-def _named_by_connection(headers: RawHeaders) -> frozenset[bytes]:
-    named: set[bytes] = set()
-    for name, value in headers:
-        if len(name) == 10 and name.lower() == b"connection":
-            named.update(token.strip().lower() for token in value.split(b","))
-    return frozenset(named)
+def named_by_connection(values: Iterable[bytes]) -> frozenset[bytes]:
+    """Return the header names, in lower case, that `Connection` headers of these values list."""
+    return frozenset(token.strip().lower() for value in values for token in value.split(b","))

@@ -66,6 +66,9 @@ _CHANGES_IN_HISTORY = frozenset({"cache_control", "id", "status"})
 def chat_turn(value: Message | Raw, allowance: Allowance) -> Turn:
     """Read a message of chat completions."""
     message = value if isinstance(value, Message) else _message.decode(value)
+    content = message.content
+    if isinstance(content, str) and message == Message(message.role, content):  # as nearly all are
+        return Turn(message.role or "", [Part("text", content)])
     found = [*named(message.name)]
     thinking = message.reasoning or message.reasoning_content
     if thinking:

@@ -14,10 +14,11 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import Protocol
 
-from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
+from aiohttp.web import RequestPayloadError
 
 from prefix_router.proxy.blocks import BLOCK_BYTES, Blocks
+from prefix_router.proxy.client_request import ClientRequest
 
 
 class BodyTooLargeError(Exception):
@@ -93,7 +94,7 @@ class WholeBody:
 class StreamedBody:
     """A body that is passed on as it comes, framed for the wire."""
 
-    def __init__(self, request: web.BaseRequest, max_bytes: int, idle_seconds: float) -> None:
+    def __init__(self, request: ClientRequest, max_bytes: int, idle_seconds: float) -> None:
         self._request = request
         self._max_bytes = max_bytes
         self._idle_seconds = idle_seconds
@@ -114,7 +115,20 @@ class StreamedBody:
         """Nothing is kept."""
 
 
-async def read_whole(request: web.BaseRequest, max_bytes: int, idle_seconds: float) -> WholeBody:
+def whole_at_hand(request: ClientRequest, max_bytes: int) -> WholeBody | None:
+    """Return a body that has come with its head, as most do; None if it is to be waited for, or broken.
+
+    Raises BodyTooLargeError.
+    """
+    content = request.content
+    if not content.is_eof() or content.exception() is not None or content.total_bytes > BLOCK_BYTES:
+        return None
+    if content.total_bytes > max_bytes:
+        raise BodyTooLargeError
+    return WholeBody(content.read_nowait())
+
+
+async def read_whole(request: ClientRequest, max_bytes: int, idle_seconds: float) -> WholeBody:
     """Read the whole body. Raises the errors of this module. idle_seconds: 0 for no bound."""
     blocks = Blocks()
     try:
@@ -132,7 +146,7 @@ async def _by_blocks(blocks: Blocks) -> AsyncIterator[bytes]:
         await asyncio.sleep(0)  # a backend that takes everything at once must not hold up the others
 
 
-def _declared_length(request: web.BaseRequest, max_bytes: int) -> int | None:
+def _declared_length(request: ClientRequest, max_bytes: int) -> int | None:
     length = request.content_length
     if length is not None and length > max_bytes:
         raise BodyTooLargeError
@@ -141,7 +155,7 @@ def _declared_length(request: web.BaseRequest, max_bytes: int) -> int | None:
     return length
 
 
-async def _pieces(request: web.BaseRequest, max_bytes: int, idle_seconds: float) -> AsyncIterator[bytes]:
+async def _pieces(request: ClientRequest, max_bytes: int, idle_seconds: float) -> AsyncIterator[bytes]:
     _declared_length(request, max_bytes)
     content = request.content
     total = 0
@@ -157,5 +171,5 @@ async def _pieces(request: web.BaseRequest, max_bytes: int, idle_seconds: float)
             yield piece
     except TimeoutError as error:
         raise BodyTimeoutError from error
-    except (web.RequestPayloadError, HttpProcessingError) as error:
+    except (RequestPayloadError, HttpProcessingError) as error:
         raise BodyBrokenError(str(error)) from error

@@ -10,8 +10,8 @@ event loop; its key is the same as if it were read at once.
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping
-from dataclasses import dataclass
 from http.cookies import CookieError, SimpleCookie
+from typing import NamedTuple
 
 from prefix_router.openai_api.condense import LARGE_BYTES
 from prefix_router.openai_api.json_scan import ByteSource, WholeBytes, finish
@@ -24,8 +24,7 @@ _SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
 _RESPONSES_PREFIX = "/v1/responses/"
 
 
-@dataclass(frozen=True, slots=True)
-class Subject:
+class Subject(NamedTuple):
     """What the router knows about a request.
 
     api: the metric label of its API. key: None for a request without one. session: the session id.
@@ -79,17 +78,26 @@ class Decider:
         request = self.parse(path, headers, body)
         return self._subject(path, headers, request, prefix_key(request, self.rule, body, self.encoder))
 
+    def read_at_once(
+        self, method: str, path: str, headers: Mapping[str, str], body: bytes | ByteSource | None
+    ) -> Subject | None:
+        """Return the same as `read` if that takes little time, None for a large body."""
+        if body is None or method in _SAFE_METHODS:
+            return self._unread(method, path, headers)
+        if isinstance(body, bytes) and len(body) <= LARGE_BYTES:
+            return self.read(method, path, headers, body)
+        return None
+
     async def read_by_turns(
         self, method: str, path: str, headers: Mapping[str, str], body: bytes | ByteSource | None
     ) -> Subject:
         """Return the same as `read`; let others run while a large body is read."""
-        if body is None or method in _SAFE_METHODS:
-            return self._unread(method, path, headers)
-        if isinstance(body, bytes):
-            if len(body) <= LARGE_BYTES:
-                return self.read(method, path, headers, body)
-            body = WholeBytes(body)
-        return await self._turns.finish(self._steps(path, headers, body))
+        subject = self.read_at_once(method, path, headers, body)
+        if subject is None:
+            assert body is not None
+            source = WholeBytes(body) if isinstance(body, bytes) else body
+            subject = await self._turns.finish(self._steps(path, headers, source))
+        return subject
 
     def _steps(
         self, path: str, headers: Mapping[str, str], body: ByteSource

@@ -9,17 +9,21 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from http import HTTPStatus
 
-from aiohttp import web
-
 from prefix_router.observe.events import Outcome, RetryCause
 from prefix_router.openai_api.errors import ErrorCode
-from prefix_router.openai_api.headers import has_dot_segments, header, request_head, response_headers
+from prefix_router.openai_api.headers import (
+    has_dot_segments,
+    named_by_connection,
+    request_head,
+    response_headers,
+)
 from prefix_router.openai_api.observer import response_observer
 from prefix_router.proxy.body import RequestBody
+from prefix_router.proxy.client_request import ClientRequest
 from prefix_router.proxy.continuations import Continuations
 from prefix_router.proxy.downstream import Downstream
 from prefix_router.proxy.exchange import Exchange
@@ -27,7 +31,8 @@ from prefix_router.proxy.fleet_store import FleetSource
 from prefix_router.proxy.gate import Entry, Gate, Question, Refusal
 from prefix_router.proxy.lease import Lease
 from prefix_router.proxy.policy import RequestPolicy
-from prefix_router.proxy.upstreams import Upstreams
+from prefix_router.proxy.relay import Relay
+from prefix_router.proxy.upstreams import Upstream, Upstreams
 from prefix_router.routing.admission import Needs, Room, room_for
 from prefix_router.routing.decision import Decision, Query
 from prefix_router.routing.fleet import Backend, BackendName
@@ -40,6 +45,8 @@ from prefix_router.upstream.response import Response
 logger = logging.getLogger(__name__)
 
 _BACK_PRESSURE = (HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.TOO_MANY_REQUESTS)
+
+_NONE: frozenset[bytes] = frozenset()
 
 _FAILURE_OF = {
     ErrorKind.UNREACHABLE: Failure.UNREACHABLE,
@@ -68,14 +75,14 @@ _STALE_SECONDS = 1.0
 """A reused connection that dies within this time was closing already; later, the backend may have worked."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen: each request makes one, and freezing would triple the cost
 class Errand:
-    """One request on its way: what came in, where the answer goes, and the record of it.
+    """One request on its way: what came in, where the answer goes, and the record of it. Never changed.
 
     target: path and query in origin form. policy: the one that was in force when the request came in.
     """
 
-    request: web.BaseRequest
+    request: ClientRequest
     target: bytes
     body: RequestBody
     exchange: Exchange
@@ -117,8 +124,12 @@ class Dispatcher:
         strategy = errand.policy.decider.strategy
         last: Failure | None = None
         self._retry_budget.count_request(self._clock())
-        pinned = await self._pinned(exchange.subject.continues)
-        entry = await self._gate.enter(Question(query, strategy, pinned), exchange)
+        continues = exchange.subject.continues
+        pinned = None if continues is None else await self._pinned(continues)
+        question = Question(query, strategy, pinned)
+        entry: Entry | Refusal | None = self._gate.enter_at_once(question)
+        if entry is None:
+            entry = await self._gate.enter(question, exchange)
         while isinstance(entry, Entry):
             with entry.lease as lease:
                 decision = exchange.decision = entry.decision
@@ -152,10 +163,8 @@ class Dispatcher:
             full = Failure.BACK_PRESSURE if query.refused else last
             replies.fail_upstream(exchange, errand.downstream, full)
 
-    async def _pinned(self, continues: str | None) -> BackendName | None:
+    async def _pinned(self, continues: str) -> BackendName | None:
         """Return the backend that made the response which the request continues, if that is known."""
-        if continues is None:
-            return None
         await self._continuations.recall(continues)
         return self._continuations.backend(continues)
 
@@ -171,11 +180,12 @@ class Dispatcher:
 
     async def _attempt(self, errand: Errand, query: Query, decision: Decision, lease: Lease) -> None:
         """Send to one backend and relay its answer. Raises _AttemptFailedError before the first byte."""
-        if self._upstreams.of(decision.member.backend).address.path and has_dot_segments(errand.target):
+        upstream = self._upstreams.of(decision.member.backend)
+        if upstream.address.path and has_dot_segments(errand.target):
             message = "The path must not contain . or .. segments."
             errand.policy.replies.fail(errand.exchange, errand.downstream, ErrorCode.BAD_REQUEST, message)
             return
-        response = await self._send(errand, decision)
+        response = await self._send(errand, decision.member.backend, upstream)
         received = self._clock()
         backend = decision.member.backend
         exchange = errand.exchange
@@ -209,11 +219,9 @@ class Dispatcher:
         else:
             self._store.report(backend, HealthEvent.REQUEST_OK)
 
-    async def _send(self, errand: Errand, decision: Decision) -> Response:
+    async def _send(self, errand: Errand, backend: Backend, upstream: Upstream) -> Response:
         began = self._clock()
         request, exchange, body = errand.request, errand.exchange, errand.body
-        backend = decision.member.backend
-        upstream = self._upstreams.of(backend)
         method = request.method.encode()
         head = request_head(
             method,
@@ -222,11 +230,12 @@ class Dispatcher:
             host=upstream.address.host_header,
             body_length=body.length,
             request_id=exchange.request_id.encode(),
-            client_address=(request.remote or "").encode(),
-            client_host=header(request.raw_headers, b"host"),
+            client_address=request.remote.encode(),
+            client_host=_raw(request.headers.get("Host")),
+            named=_named(request.headers.getall("Connection", ())),
         )
-        exchange.router_seconds += self._clock() - began
         sent_at = self._clock()
+        exchange.router_seconds += sent_at - began
         fresh = False
         while True:
             try:
@@ -263,26 +272,19 @@ class Dispatcher:
     ) -> None:
         exchange, downstream = errand.exchange, errand.downstream
         watch = response_observer(
-            _text(header(response.headers, b"content-type")),
-            _text(header(response.headers, b"content-encoding")),
-            response.status,
+            _text(response.content_type), _text(response.content_encoding), response.status
         )
         added = errand.policy.replies.headers(exchange, decision)
-        headers = response_headers(response.headers) + added
+        named = named_by_connection(response.connection) if response.connection else _NONE
+        headers = response_headers(response.headers, named) + added
         downstream.start(response.status, response.reason, headers, response.content_length)
+        if not response.waiting:
+            downstream.flush()
         exchange.router_seconds += self._clock() - received
+        relay = Relay(exchange, downstream, lease, watch, self._clock)
         try:
-            while chunk := await response.read():
-                await downstream.write(chunk)
-                if exchange.first_byte_at is None:
-                    exchange.first_byte_at = self._clock()
-                    lease.prove()
-                watch.feed(chunk)
-                if exchange.first_token_at is None and watch.first_content:
-                    exchange.first_token_at = self._clock()
-                if watch.terminal:
-                    # A client that closes right after the last event has got what it asked for.
-                    exchange.outcome = Outcome.COMPLETED
+            while not await response.pour(relay.take):
+                await downstream.drain()
             downstream.finish()
             exchange.outcome = Outcome.COMPLETED
         finally:
@@ -290,6 +292,16 @@ class Dispatcher:
             exchange.usage = watch.usage
             if watch.response_id is not None:
                 self._continuations.remember(watch.response_id, decision.member.name)
+
+
+def _named(values: Collection[str]) -> frozenset[bytes]:
+    if not values:
+        return _NONE
+    return named_by_connection(value.encode("utf-8", "surrogateescape") for value in values)
+
+
+def _raw(value: str | None) -> bytes | None:
+    return None if value is None else value.encode("utf-8", "surrogateescape")
 
 
 def _text(value: bytes | None) -> str | None:

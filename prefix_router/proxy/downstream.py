@@ -4,6 +4,9 @@ aiohttp parses the request and owns the connection; the response is written here
 transport. A proxy must send a backend's head byte for byte, with its own framing and nothing added, and
 a response object that fills in defaults would have to be fought for that.
 
+A head waits for the first body bytes if those are at hand, so that a short response is one write; `flush`
+sends it by itself.
+
 Framing: a known length is announced and kept; otherwise chunked towards HTTP/1.1, and ended by closing
 towards HTTP/1.0. A response that cannot be finished is broken off so that the client can tell.
 """
@@ -16,29 +19,17 @@ import struct
 from collections.abc import Sequence
 from contextlib import suppress
 
-from aiohttp import HttpVersion10, HttpVersion11, web
+from aiohttp import HttpVersion10, HttpVersion11
+
+from prefix_router.proxy.client_request import ClientRequest
 
 _RESET_ON_CLOSE = struct.pack("ii", 1, 0)
 
 RawHeaders = Sequence[tuple[bytes, bytes]]
 
 
-class _Delivered(web.StreamResponse):
-    """Tells aiohttp that the response is on the wire already, and whether the connection goes on."""
-
-    def __init__(self, keep_alive: bool) -> None:
-        super().__init__()
-        self._goes_on = keep_alive
-
-    @property
-    def keep_alive(self) -> bool:
-        return self._goes_on
-
-    async def prepare(self, request: web.BaseRequest) -> None:
-        return None
-
-    async def write_eof(self, data: bytes = b"") -> None:
-        return None
+_JOINED_BYTES = 16 * 1024
+"""A chunk up to this size is copied between its framing; a larger one is written between them."""
 
 
 class Downstream:
@@ -46,30 +37,36 @@ class Downstream:
 
     __slots__ = (
         "_chunked",
+        "_connection",
+        "_finished",
+        "_head",
         "_head_only",
         "_http10",
-        "_request",
+        "_version",
         "_write_seconds",
         "bytes_sent",
         "keep_alive",
         "started",
     )
 
-    def __init__(self, request: web.BaseRequest, write_seconds: float = 0.0) -> None:
+    def __init__(self, request: ClientRequest, write_seconds: float = 0.0) -> None:
         """write_seconds: how long a client may take nothing of a response that waits for it, 0 for ever."""
-        self._request = request
+        self._connection = request.connection
+        self._version = request.version
         self._write_seconds = write_seconds
+        self._head = b""
+        self._finished = False
         self._http10 = request.version < HttpVersion11
         self._head_only = request.method == "HEAD"
         self._chunked = False
-        self.keep_alive = bool(request.keep_alive)
+        self.keep_alive = request.keep_alive
         self.started = False
         self.bytes_sent = 0
 
     @property
     def gone(self) -> bool:
         """Whether the client has closed its connection."""
-        transport = self._request.transport
+        transport = self._connection.transport
         return transport is None or transport.is_closing()
 
     def continue_100(self) -> None:
@@ -78,62 +75,99 @@ class Downstream:
             self._transport().write(b"HTTP/1.1 100 Continue\r\n\r\n")
 
     def start(self, status: int, reason: bytes, headers: RawHeaders, content_length: int | None) -> None:
-        """Send the head. content_length: bytes to come (or that a HEAD answer announces), None if unknown."""
+        """Begin with the head, which goes out with the next bytes.
+
+        content_length: bytes to come (or that a HEAD answer announces), None if unknown.
+        """
         bodiless = self._head_only or status in (204, 304)
-        lines = [b"HTTP/1.1 %d %b\r\n" % (status, reason)]
-        lines += [b"%b: %b\r\n" % pair for pair in headers]
+        parts = [b"HTTP/1.1 %d " % status, reason, b"\r\n"]
+        for name, value in headers:
+            parts += (name, b": ", value, b"\r\n")
         if content_length is not None and status != 204:
-            lines.append(b"Content-Length: %d\r\n" % content_length)
+            parts.append(b"Content-Length: %d\r\n" % content_length)
         elif not bodiless:
             if self._http10:
                 self.keep_alive = False
             else:
                 self._chunked = True
-                lines.append(b"Transfer-Encoding: chunked\r\n")
+                parts.append(b"Transfer-Encoding: chunked\r\n")
         if not self.keep_alive:
-            lines.append(b"Connection: close\r\n")
-        elif self._request.version == HttpVersion10:
-            lines.append(b"Connection: keep-alive\r\n")
-        lines.append(b"\r\n")
+            parts.append(b"Connection: close\r\n")
+        elif self._version == HttpVersion10:
+            parts.append(b"Connection: keep-alive\r\n")
+        parts.append(b"\r\n")
         self.started = True
-        self._transport().write(b"".join(lines))
+        self._head = b"".join(parts)
 
-    async def write(self, chunk: bytes) -> None:
-        """Send body bytes; waits while the client reads slower than they come."""
-        self.bytes_sent += len(chunk)
+    def flush(self) -> None:
+        """Send the head if it has not been sent."""
+        if self._head:
+            head, self._head = self._head, b""
+            self._transport().write(head)
+
+    def put(self, chunk: bytes, last: bool = False) -> bool:
+        """Send body bytes, not empty; return whether the client takes more at once.
+
+        last: they end the body. If it takes no more, call `drain` before the next bytes. Raises
+        ConnectionResetError when the client has gone.
+        """
         transport = self._transport()
-        if self._chunked:
-            transport.writelines((b"%x\r\n" % len(chunk), chunk, b"\r\n"))
+        head, self._head = self._head, b""
+        size = len(chunk)
+        self.bytes_sent += size
+        if not self._chunked:
+            if not head:
+                transport.write(chunk)
+            elif size <= _JOINED_BYTES:
+                transport.write(head + chunk)
+            else:
+                transport.writelines((head, chunk))
         else:
-            transport.write(chunk)
-        if self._request.protocol.writing_paused:
+            end = b"\r\n"
+            if last:
+                self._finished = True
+                end = b"\r\n0\r\n\r\n"
+            if size <= _JOINED_BYTES:
+                transport.write(b"%b%x\r\n%b%b" % (head, size, chunk, end))
+            else:
+                transport.writelines((b"%b%x\r\n" % (head, size), chunk, end))
+        return not self._connection.writing_paused
+
+    async def drain(self) -> None:
+        """Wait while the client reads slower than bytes come. Raises ConnectionResetError when it is gone."""
+        if self._connection.writing_paused:
             try:
                 async with asyncio.timeout(self._write_seconds if self._write_seconds > 0 else None):
-                    await self._request.writer.drain()
+                    await self._connection.drained()
             except TimeoutError:
-                transport.abort()
+                self._transport().abort()
                 raise ConnectionResetError("client takes nothing") from None
 
     def finish(self) -> None:
         """End the body."""
-        if self._chunked:
+        self.flush()
+        if self._chunked and not self._finished:
+            self._finished = True
             self._transport().write(b"0\r\n\r\n")
 
     def send(self, status: int, reason: bytes, headers: RawHeaders, body: bytes) -> None:
         """Send a whole, small response."""
         self.start(status, reason, headers, len(body))
         if body and not self._head_only:
-            self.bytes_sent += len(body)
-            self._transport().write(body)
+            self.put(body, last=True)
+        else:
+            self.flush()
 
     def abort(self) -> None:
         """Break the response off so that it cannot be taken for complete."""
         self.keep_alive = False
-        transport = self._request.transport
+        transport = self._connection.transport
         if transport is None:
             return
+        if self._head and not transport.is_closing():
+            self.flush()  # without it an empty answer would look like a server that closed an idle connection
         framed = self._chunked or not self._http10
-        if framed and not self._request.protocol.writing_paused:
+        if framed and not self._connection.writing_paused:
             # The missing end of the framing tells; what was sent so far still gets there.
             transport.close()
             return
@@ -143,12 +177,8 @@ class Downstream:
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
         transport.abort()
 
-    def delivered(self) -> web.StreamResponse:
-        """Return what aiohttp wants back from a handler."""
-        return _Delivered(self.keep_alive)
-
     def _transport(self) -> asyncio.Transport:
-        transport = self._request.transport
+        transport = self._connection.transport
         if transport is None or transport.is_closing():
             raise ConnectionResetError("client has disconnected")
         return transport

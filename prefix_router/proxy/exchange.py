@@ -13,6 +13,8 @@ from prefix_router.openai_api.usage import Usage
 from prefix_router.proxy.decider import Subject
 from prefix_router.routing.decision import Decision
 
+_UNREAD = Subject()
+
 
 @dataclass(slots=True)
 class Exchange:
@@ -22,7 +24,7 @@ class Exchange:
     request_id: str
     method: str
     path: str
-    subject: Subject = field(default_factory=Subject)
+    subject: Subject = _UNREAD
     decision: Decision | None = None
     attempts: int = 0
     retry_causes: list[RetryCause] = field(default_factory=list)

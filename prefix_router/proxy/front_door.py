@@ -13,14 +13,19 @@ import logging
 import socket
 import time
 from collections.abc import Awaitable, Callable
-from typing import Any
+from http import HTTPStatus
+from typing import Any, TypeAlias, cast
 
-from aiohttp import web
-from aiohttp.http_exceptions import LineTooLong
+from aiohttp import StreamReader, web
+from aiohttp.http_exceptions import HttpProcessingError, LineTooLong
 
 from prefix_router.openai_api.errors import ErrorCode
+from prefix_router.proxy.client_request import ClientRequest, Head
 
 logger = logging.getLogger(__name__)
+
+Serve: TypeAlias = Callable[[ClientRequest], Awaitable[bool]]
+"""Serves one request; returns whether another may follow on its connection. Raises CancelledError only."""
 
 MAX_HEADERS = 256
 WATCH_INTERVAL_SECONDS = 0.5
@@ -65,26 +70,95 @@ class _Connection(web.RequestHandler):
             self._refused = True
             error.__traceback__ = error.__context__ = error.__cause__ = None
 
-    def handle_error(
-        self,
-        request: web.BaseRequest,
-        status: int = 500,
-        exc: BaseException | None = None,
-        message: str | None = None,
-    ) -> web.StreamResponse:
-        """Answer a request that could not be parsed."""
-        code = ErrorCode.HEADER_TOO_LARGE if isinstance(exc, LineTooLong) else ErrorCode.BAD_REQUEST
-        reason = type(exc).__name__ if exc is not None else "error"
-        logger.debug("refused a request from %s: %s", request.remote, reason)
-        if request.writer.output_size > 0:
-            raise ConnectionError("a response had already begun")
-        response = web.Response(
-            status=code.status,
-            body=code.body("The request is not valid HTTP/1.1; the connection is closed."),
-            content_type="application/json",
-        )
-        response.force_close()
-        return response
+    async def start(self) -> None:
+        """Serve the requests of this connection, one after the other.
+
+        In place of aiohttp's own loop, which makes a task, a request object, a response object and a response
+        writer for each request. All else of aiohttp's connection stays: its parser, its flow control, its
+        timers, and that a client which leaves cancels the task in which this runs.
+        """
+        loop = self._loop
+        manager = self._manager
+        assert manager is not None
+        handler = cast("Serve", manager.request_handler)
+        peer = self.peername
+        remote = str(peer[0]) if isinstance(peer, tuple) else ""
+        while not self._force_close:
+            if not self._messages:
+                self._waiter = loop.create_future()
+                try:
+                    await self._waiter
+                finally:
+                    self._waiter = None
+            head, content = self._messages.popleft()
+            self._make_room()
+            if self._refused and not self._messages:
+                self._refuse(getattr(head, "exc", None))
+                break
+            self._request_in_progress = True
+            try:
+                goes_on = await handler(ClientRequest(cast("Head", head), content, self, remote))
+                if not content.is_eof():
+                    goes_on = await self._linger(content) and goes_on
+            except asyncio.CancelledError:
+                self.force_close()
+                raise
+            except Exception:
+                logger.exception("a request failed in the router")
+                self.force_close()
+                break
+            finally:
+                self._request_in_progress = False
+                if self._handler_waiter is not None and not self._handler_waiter.done():
+                    self._handler_waiter.set_result(None)
+            self._keepalive = goes_on
+            if not goes_on or self._close:
+                break
+            self._next_keepalive_close_time = loop.time() + self._keepalive_timeout
+            if self._keepalive_handle is None:
+                when = self._next_keepalive_close_time
+                self._keepalive_handle = loop.call_at(when, self._process_keepalive)
+        if not self._force_close:
+            self._task_handler = None
+            if self.transport is not None:
+                self.transport.close()
+
+    async def drained(self) -> None:
+        """Wait until the client has taken bytes. Raises ConnectionResetError when it has gone."""
+        await self._drain_helper()
+
+    def _make_room(self) -> None:
+        """Let the parser go on with requests that were sent ahead."""
+        if self._parser is not None:
+            self._parser.message_consumed()
+        if self._buffer_paused and len(self._messages) <= self._msg_queue_resume_size:
+            self._resume_reading_if_drained()
+
+    async def _linger(self, content: StreamReader) -> bool:
+        """Read what a client still sends of a body that nobody wants; return whether its end came.
+
+        A connection that is closed while bytes arrive is reset, and the client may lose the answer.
+        """
+        try:
+            async with asyncio.timeout(self._lingering_time):
+                while not content.is_eof() and not self._force_close:
+                    await content.readany()
+        except TimeoutError:
+            return False
+        except (web.RequestPayloadError, HttpProcessingError):
+            return False
+        return content.is_eof()
+
+    def _refuse(self, error: BaseException | None) -> None:
+        """Answer what could not be parsed."""
+        code = ErrorCode.HEADER_TOO_LARGE if isinstance(error, LineTooLong) else ErrorCode.BAD_REQUEST
+        logger.debug("refused a request from %s: %s", self.peername, type(error).__name__)
+        body = code.body("The request is not valid HTTP/1.1; the connection is closed.")
+        phrase = HTTPStatus(code.status).phrase.encode()
+        head = b"HTTP/1.1 %d %b\r\nContent-Type: application/json\r\nContent-Length: %d\r\n"
+        if self.transport is not None:
+            head %= (code.status, phrase, len(body))
+            self.transport.write(head + b"Connection: close\r\n\r\n" + body)
 
 
 class FrontDoor(web.Server):
@@ -95,14 +169,14 @@ class FrontDoor(web.Server):
 
     def __init__(
         self,
-        handler: Callable[[web.BaseRequest], Awaitable[web.StreamResponse]],
+        handler: Serve,
         *,
         keepalive_seconds: float,
         max_header_bytes: int,
         read_buffer_bytes: int = 256 * 1024,
     ) -> None:
         """Times in seconds, sizes in bytes. `max_header_bytes` bounds one header line and the target."""
-        super().__init__(handler, handler_cancellation=True)
+        super().__init__(cast("Any", handler), handler_cancellation=True)
         self._loop_of_connections = asyncio.get_running_loop()
         self.keepalive_seconds = keepalive_seconds
         self.max_header_bytes = max_header_bytes

@@ -126,9 +126,10 @@ class Gate:
         The time in line is added to `exchange.queue_seconds`, and what is left of the timeout is for the next
         attempt. When the task is cancelled, nothing is left of it in the line.
         """
-        return self._try(question) or await self._wait(question, exchange)
+        return self.enter_at_once(question) or await self._wait(question, exchange)
 
-    def _try(self, question: Question) -> Entry | None:
+    def enter_at_once(self, question: Question) -> Entry | None:
+        """Return a decision and its lease if nobody has to be waited for, else None."""
         admission = self._admission
         if admission.waiting:
             self._serve_line()

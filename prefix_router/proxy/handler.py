@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import secrets
+import random
 from collections.abc import Callable
 
-from aiohttp import HttpVersion10, web
+from aiohttp import HttpVersion10
 
 from prefix_router.observe.events import Observer, Outcome
 from prefix_router.openai_api.errors import ErrorCode
-from prefix_router.openai_api.headers import header, is_valid_request_id, origin_form
+from prefix_router.openai_api.headers import is_valid_request_id, origin_form
 from prefix_router.proxy.body import (
     BodyBrokenError,
     BodyTimeoutError,
@@ -25,7 +25,9 @@ from prefix_router.proxy.body import (
     WholeBody,
     is_streamed,
     read_whole,
+    whole_at_hand,
 )
+from prefix_router.proxy.client_request import ClientRequest
 from prefix_router.proxy.dispatch import Dispatcher, Errand
 from prefix_router.proxy.downstream import Downstream
 from prefix_router.proxy.exchange import Exchange
@@ -35,6 +37,9 @@ from prefix_router.proxy.policy import RequestLimits, RequestPolicy
 from prefix_router.routing.decision import Query
 
 logger = logging.getLogger(__name__)
+
+_random_bits = random.Random().getrandbits
+"""Ids and draws need to differ, not to be secret: no system call for each request."""
 
 
 class Handler:
@@ -75,9 +80,9 @@ class Handler:
             return False
         return True
 
-    async def __call__(self, request: web.BaseRequest) -> web.StreamResponse:
-        """Serve one request."""
-        target = origin_form(request.raw_path.encode("utf-8", "surrogateescape"))
+    async def __call__(self, request: ClientRequest) -> bool:
+        """Serve one request; return whether another may follow on its connection."""
+        target = origin_form(request.target.encode("utf-8", "surrogateescape"))
         exchange = Exchange(self._clock(), _request_id(request), request.method, _path(target))
         policy = self.policy
         downstream = Downstream(request, policy.limits.write_seconds)
@@ -104,11 +109,11 @@ class Handler:
             if not self.active:
                 self._drained.set()
             self._observer.request_finished(exchange.finished(self._clock(), downstream.bytes_sent))
-        return downstream.delivered()
+        return downstream.keep_alive
 
     async def _serve(
         self,
-        request: web.BaseRequest,
+        request: ClientRequest,
         target: bytes,
         exchange: Exchange,
         downstream: Downstream,
@@ -131,7 +136,7 @@ class Handler:
             replies.fail(exchange, downstream, ErrorCode.NOT_IMPLEMENTED, message)
             return
         try:
-            body = await _read(request, downstream, limits)
+            body = _at_hand(request, limits) or await _read(request, downstream, limits)
             try:
                 await self._route(Errand(request, target, body, exchange, downstream, policy))
             finally:
@@ -155,26 +160,35 @@ class Handler:
     async def _route(self, errand: Errand) -> None:
         began = self._clock()
         request, exchange, body, policy = errand.request, errand.exchange, errand.body, errand.policy
-        subject = exchange.subject = await policy.decider.read_by_turns(
-            request.method, exchange.path, request.headers, body.data if isinstance(body, WholeBody) else None
-        )
+        decider, data = policy.decider, body.data if isinstance(body, WholeBody) else None
+        subject = decider.read_at_once(request.method, exchange.path, request.headers, data)
+        if subject is None:
+            subject = await decider.read_by_turns(request.method, exchange.path, request.headers, data)
+        exchange.subject = subject
         exchange.router_seconds += self._clock() - began
         if subject.invalid_header is not None:
             message = f"{subject.invalid_header} must be 1 to 64 printable ASCII characters."
             policy.replies.fail(exchange, errand.downstream, ErrorCode.INVALID_AFFINITY_ID, message)
             return
-        if self._store.fleet.knows_no(subject.model):
-            await self._local_answers.refresh_models()
-        if self._store.fleet.knows_no(subject.model):
+        if self._store.fleet.knows_no(subject.model) and await self._still_knows_no(subject.model):
             message = f"The model `{(subject.model or '')[:256]}` does not exist."
             policy.replies.fail(exchange, errand.downstream, ErrorCode.MODEL_NOT_FOUND, message)
             return
-        draw = secrets.randbits(64)
-        query = Query(key=subject.key, model=subject.model, session=subject.session, draw=draw)
+        query = Query(subject.key, subject.model, _random_bits(64), subject.session)
         await self._dispatcher.dispatch(errand, query)
 
+    async def _still_knows_no(self, model: str | None) -> bool:
+        await self._local_answers.refresh_models()
+        return self._store.fleet.knows_no(model)
 
-async def _read(request: web.BaseRequest, downstream: Downstream, limits: RequestLimits) -> RequestBody:
+
+def _at_hand(request: ClientRequest, limits: RequestLimits) -> RequestBody | None:
+    if is_streamed(request.headers.get("Content-Type")):
+        return None
+    return whole_at_hand(request, limits.max_body_bytes)
+
+
+async def _read(request: ClientRequest, downstream: Downstream, limits: RequestLimits) -> RequestBody:
     limit, idle_seconds = limits.max_body_bytes, limits.body_idle_seconds
     streamed = is_streamed(request.headers.get("Content-Type"))
     body = StreamedBody(request, limit, idle_seconds) if streamed else None
@@ -190,11 +204,11 @@ def _disconnected(exchange: Exchange) -> None:
         exchange.outcome = Outcome.CLIENT_DISCONNECTED
 
 
-def _request_id(request: web.BaseRequest) -> str:
-    given = header(request.raw_headers, b"x-request-id")
+def _request_id(request: ClientRequest) -> str:
+    given = request.headers.get("X-Request-Id")
     if given is not None and is_valid_request_id(given):
-        return given.decode("ascii")
-    return secrets.token_hex(16)
+        return given
+    return f"{_random_bits(128):032x}"
 
 
 def _path(target: bytes) -> str:

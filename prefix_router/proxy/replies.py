@@ -15,7 +15,7 @@ from prefix_router.proxy.downstream import Downstream
 from prefix_router.proxy.exchange import Exchange
 from prefix_router.proxy.gate import Refusal
 from prefix_router.proxy.local_answers import Answer
-from prefix_router.routing.decision import Decision
+from prefix_router.routing.decision import Decision, Reason
 from prefix_router.routing.fleet import Fleet
 from prefix_router.routing.retry import Failure
 
@@ -39,6 +39,7 @@ _OVERLOAD_ERRORS = {
     ),
 }
 _TRY_AGAIN_STATUSES = (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE)
+_REASONS = {reason: reason.value.encode() for reason in Reason}
 _UNREACHABLE = (ErrorCode.BACKEND_UNREACHABLE, "No backend could be reached")
 
 
@@ -53,7 +54,7 @@ class Replies:
         headers = [(b"x-request-id", exchange.request_id.encode())]
         if decision is not None and self._decision_headers:
             headers.append((b"x-prefix-router-backend", decision.member.name.encode()))
-            headers.append((b"x-prefix-router-reason", decision.reason.value.encode()))
+            headers.append((b"x-prefix-router-reason", _REASONS[decision.reason]))
         return headers
 
     def answer(self, exchange: Exchange, downstream: Downstream, answer: Answer) -> None:

@@ -6,9 +6,8 @@ one word found in one place can be searched for in all others.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from enum import Enum
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from prefix_router.routing.fleet import BackendName, Fleet, Member
@@ -16,6 +15,8 @@ if TYPE_CHECKING:
 
 class Reason(Enum):
     """Why a backend was chosen."""
+
+    __hash__ = object.__hash__  # members are compared by identity; Enum's own hash is a call in Python
 
     AFFINITY = "affinity"
     """The key's home, below its concurrency threshold."""
@@ -36,8 +37,7 @@ class Reason(Enum):
     RANDOM = "random"
 
 
-@dataclass(frozen=True, slots=True)
-class Query:
+class Query(NamedTuple):
     """What a strategy is asked.
 
     key: 64-bit prefix key, or None when the request has none.
@@ -57,15 +57,14 @@ class Query:
 
     def after_failure(self, name: BackendName) -> Query:
         """Return the query for the attempt after `name` failed."""
-        return replace(self, failed=self.failed | {name})
+        return self._replace(failed=self.failed | {name})
 
     def after_refusal(self, name: BackendName) -> Query:
         """Return the query for the attempt after `name` answered with back-pressure."""
-        return replace(self, refused=self.refused | {name})
+        return self._replace(refused=self.refused | {name})
 
 
-@dataclass(frozen=True, slots=True)
-class Decision:
+class Decision(NamedTuple):
     """One chosen backend.
 
     home: the ring owner of the key among the backends that serve the model, healthy or not; None where

@@ -23,6 +23,8 @@ BackendName = NewType("BackendName", str)
 class BackendState(Enum):
     """What the health table says of a backend. The values are metric labels and `/status` words."""
 
+    __hash__ = object.__hash__  # members are compared by identity; Enum's own hash is a call in Python
+
     STARTING = "starting"
     """Configured, no evidence yet: gets traffic, a failure fails over."""
     HEALTHY = "healthy"

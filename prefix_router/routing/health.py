@@ -77,6 +77,11 @@ class Health:
     successes: int = 0
     lost_through_requests: bool = False
 
+    @property
+    def flawless(self) -> bool:
+        """Whether nothing is held against the backend."""
+        return not (self.probe_failures or self.request_failures or self.successes)
+
 
 def step(health: Health, event: HealthEvent, now: float, policy: HealthPolicy) -> Health:
     """Return the health after `event` at time `now` (seconds, same clock as `Health.since`)."""
@@ -106,7 +111,12 @@ def may_eject(states: Collection[BackendState], policy: HealthPolicy) -> bool:
     return out + 1 <= policy.max_ejected_fraction * len(states)
 
 
+_GOOD = (HealthEvent.REQUEST_OK, HealthEvent.PROBE_OK)
+
+
 def _in_service(health: Health, event: HealthEvent, now: float, policy: HealthPolicy) -> Health:
+    if health.state is BackendState.HEALTHY and event in _GOOD and health.flawless:
+        return health  # the answer to nearly every request
     if event is HealthEvent.REQUEST_OK or event is HealthEvent.PROBE_OK:
         # A green probe says nothing about failing requests: only a good request forgives those.
         failures = health.request_failures if event is HealthEvent.PROBE_OK else 0

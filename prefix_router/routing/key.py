@@ -25,11 +25,11 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Generator, Sequence
-from dataclasses import dataclass
 from enum import Enum
-from typing import Protocol
+from functools import lru_cache
+from typing import NamedTuple, Protocol
 
-from xxhash import xxh3_64, xxh3_64_hexdigest
+from xxhash import xxh3_64_hexdigest, xxh3_64_intdigest
 
 from prefix_router.routing.key_views import PromptView, RequestView, TokenEncoder
 from prefix_router.routing.prefix_rule import (
@@ -66,9 +66,6 @@ _PART = _MARK + b"part\xfe"
 _IDS = _MARK + b"ids\xfe"
 _BODY = _MARK + b"body\xfe"
 
-_SLICE_CHARACTERS = 1 << 20
-"""A long text is encoded by slices, so that it is not in memory twice."""
-
 _SHOWN_CHARACTERS = 256
 """Longer texts that do not count (data of an image) are shown as size and digest."""
 
@@ -81,8 +78,7 @@ class KeyEnd(Enum):
     PROMPT = "end_of_prompt"
 
 
-@dataclass(frozen=True, slots=True)
-class PrefixKey:
+class PrefixKey(NamedTuple):
     """A key. counted: how many units of text it covers (tokens rounded up). end: what it ended at."""
 
     value: int
@@ -218,20 +214,19 @@ def _cover_turns(
 
 
 class _Hasher:
-    """The sink that makes the key."""
+    """The sink that makes the key: gathers all pieces and hashes them at once."""
 
-    __slots__ = ("_hash", "head")
+    __slots__ = ("_pieces", "head")
 
     def __init__(self) -> None:
-        self._hash = xxh3_64(VERSION)
-        self.head = self._hash.update
+        self._pieces = [VERSION]
+        self.head = self._pieces.append
 
     def mark(self, mark: bytes, name: str) -> None:
-        self.head(mark + name.encode() + b"\xfe")
+        self.head(_named_mark(mark, name))
 
     def whole(self, text: str) -> None:
-        for start in range(0, len(text), _SLICE_CHARACTERS):
-            self.head(text[start : start + _SLICE_CHARACTERS].encode())
+        self.head(text.encode())
 
     def token_ids(self, ids: Sequence[int]) -> None:
         self.head(struct.pack(f"<{len(ids)}I", *ids))
@@ -240,7 +235,12 @@ class _Hasher:
         self.token_ids(ids)
 
     def value(self) -> int:
-        return self._hash.intdigest()
+        return xxh3_64_intdigest(b"".join(self._pieces))
+
+
+@lru_cache(maxsize=256)
+def _named_mark(mark: bytes, name: str) -> bytes:
+    return mark + name.encode() + b"\xfe"
 
 
 class _Printer:

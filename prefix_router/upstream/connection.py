@@ -12,6 +12,7 @@ nobody asked for could be taken for the next response.
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import AsyncIterator, Callable
 from typing import cast
 
@@ -25,15 +26,29 @@ READ_HIGH_WATER_BYTES = 128 * 1024
 
 MAX_RESPONSE_HEAD_BYTES = 256 * 1024
 
+JOINED_BYTES = 64 * 1024
+"""A body up to this size is copied behind its head, which costs less than sending it separately."""
+
+_NOTED = frozenset(
+    {b"content-length", b"content-type", b"content-encoding", b"connection", b"transfer-encoding"}
+)
+
+_LAST_CHANCE_SECONDS = 0.001
+"""One pass of the event loop: what has arrived while the loop was busy is read before time is up."""
+
 
 class Connection(asyncio.Protocol):
     """A socket to a backend. Made by `pool.Pool`, which gets it back through `on_idle`."""
 
     __slots__ = (
+        "_body",
         "_closed",
+        "_deadline",
         "_drain_waiter",
         "_head_bytes",
         "_head_waiter",
+        "_idle_seconds",
+        "_last_chance",
         "_loop",
         "_message_ended",
         "_method",
@@ -44,8 +59,11 @@ class Connection(asyncio.Protocol):
         "_response",
         "_reusable",
         "_sending",
+        "_timer",
+        "_timer_at",
         "_transport",
         "_until_close",
+        "_waits_seconds",
         "_writing_paused",
         "exchanges",
         "idle_since",
@@ -67,6 +85,14 @@ class Connection(asyncio.Protocol):
         self._drain_waiter: asyncio.Future[None] | None = None
         self._method = b""
         self._head_bytes = 0
+        self._body: list[bytes] = []
+        self._idle_seconds = 0.0
+        # One timer, moved lazily: its time is looked up when it fires, so that waiting costs no system call.
+        self._deadline = math.inf
+        self._waits_seconds = 0.0
+        self._last_chance = math.inf
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = math.inf
         self._sending = False
         self._message_ended = False
         self._reusable = False
@@ -87,7 +113,6 @@ class Connection(asyncio.Protocol):
         method: bytes,
         head: bytes,
         body: bytes | AsyncIterator[bytes],
-        *,
         first_byte_seconds: float,
         idle_seconds: float,
     ) -> Response:
@@ -101,21 +126,19 @@ class Connection(asyncio.Protocol):
         self.exchanges += 1
         self._method = method
         self._head_bytes = 0
+        self._idle_seconds = idle_seconds
         self._message_ended = False
         self._reusable = False
         self._until_close = False
-        response = self._response = Response(self, idle_seconds)
+        response = self._response = Response(self)
         waiter = self._head_waiter = self._loop.create_future()
-        timer: asyncio.TimerHandle | None = None
         sender: asyncio.Task[None] | None = None
         try:
-            if self._closed or self._transport is None:
+            transport = self._transport
+            if self._closed or transport is None:
                 raise UpstreamError(ErrorKind.RESET, "connection already closed", reused=reused)
-            self._transport.write(head)
-            if isinstance(body, bytes):
-                if body:
-                    self._transport.write(body)
-            else:
+            if not isinstance(body, bytes):
+                transport.write(head)
                 # Beside the waiting, not before it: a backend may answer, or die, in the middle of an upload.
                 sender = self._loop.create_task(self._send_stream(body, idle_seconds), name="request body")
                 sender.add_done_callback(_seen)
@@ -124,10 +147,12 @@ class Connection(asyncio.Protocol):
                 if not waiter.done():
                     sender.result()
                     self._sending = False
-            if first_byte_seconds > 0:
-                timer = self._loop.call_later(
-                    first_byte_seconds, self._first_byte_expired, waiter, first_byte_seconds
-                )
+            elif len(body) <= JOINED_BYTES:
+                transport.write(head + body)
+            else:
+                transport.writelines((head, body))
+            if not waiter.done():
+                self._expect(first_byte_seconds)
             await waiter
         except BaseException as error:
             if not waiter.done():
@@ -142,15 +167,49 @@ class Connection(asyncio.Protocol):
         finally:
             if self._head_waiter is waiter:
                 self._head_waiter = None
-            if timer is not None:
-                timer.cancel()
             if sender is not None and not sender.done():
                 sender.cancel()  # answered early: the rest of the body is not wanted
         return response
 
-    def _first_byte_expired(self, waiter: asyncio.Future[None], seconds: float) -> None:
-        if self._head_waiter is waiter:
-            self.fail(ErrorKind.FIRST_BYTE_TIMEOUT, f"no response within {seconds:g} s")
+    def expect_body(self) -> None:
+        """From now on body bytes are waited for."""
+        self._expect(self._idle_seconds)
+
+    def expect_nothing(self) -> None:
+        """Nobody waits for the backend: a slow client's silence is not the backend's."""
+        self._deadline = math.inf
+
+    def _expect(self, seconds: float) -> None:
+        """Fail the exchange unless something comes within `seconds`; 0 for no bound."""
+        if seconds <= 0:
+            self._deadline = math.inf
+            return
+        deadline = self._deadline = self._loop.time() + seconds
+        self._waits_seconds = seconds
+        if self._timer_at > deadline:
+            self._set_timer(deadline)
+
+    def _set_timer(self, when: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._loop.call_at(when, self._look_at_the_time)
+        self._timer_at = when
+
+    def _look_at_the_time(self) -> None:
+        self._timer, self._timer_at = None, math.inf
+        deadline = self._deadline
+        if deadline == math.inf or self._closed:
+            return
+        now = self._loop.time()
+        if now < deadline:
+            self._set_timer(deadline)
+        elif self._last_chance != deadline:
+            self._last_chance = deadline
+            self._set_timer(now + _LAST_CHANCE_SECONDS)
+        elif self._head_waiter is not None:
+            self.fail(ErrorKind.FIRST_BYTE_TIMEOUT, f"no response within {self._waits_seconds:g} s")
+        else:
+            self.fail(ErrorKind.IDLE_TIMEOUT, f"silent for {self._waits_seconds:g} s")
 
     async def _send_stream(self, body: AsyncIterator[bytes], idle_seconds: float) -> None:
         """Send body pieces as they come, no faster than the backend takes them."""
@@ -196,6 +255,9 @@ class Connection(asyncio.Protocol):
     def _close(self) -> None:
         if not self._closed:
             self._closed = True
+            if self._timer is not None:
+                self._timer.cancel()
+                self._timer = None
             if self._transport is not None:
                 self._transport.abort()
             self._wake_sender()
@@ -236,7 +298,8 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Parse what arrived."""
-        if self._response is None:
+        response = self._response
+        if response is None:
             self._close()
             return
         if self._head_waiter is not None:
@@ -244,24 +307,43 @@ class Connection(asyncio.Protocol):
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade:
+            self._hand_on(response)
             self.fail(ErrorKind.BAD_RESPONSE, "protocol switch that nobody asked for")
         except httptools.HttpParserError as error:
+            self._hand_on(response)
             self._fail_parse(error)
         else:
-            if self._head_waiter is not None and self._head_bytes > MAX_RESPONSE_HEAD_BYTES:
+            if self._message_ended:
+                self._release(response)
+            elif self._head_waiter is None:
+                self._hand_on(response)
+            elif self._head_bytes > MAX_RESPONSE_HEAD_BYTES:
                 self.fail(ErrorKind.BAD_RESPONSE, f"response head over {MAX_RESPONSE_HEAD_BYTES} bytes")
-            elif self._message_ended:
-                self._release()
+
+    def _hand_on(self, response: Response) -> None:
+        """Give the body bytes of one read to the response; stop reading when too many wait."""
+        waiting = response.feed(self._take_body()) if self._body else 0
+        if waiting >= READ_HIGH_WATER_BYTES and not self._reading_paused and self._transport is not None:
+            self._reading_paused = True
+            self._transport.pause_reading()
+
+    def _take_body(self) -> bytes:
+        pieces = self._body
+        body = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        pieces.clear()
+        return body
 
     def _fail_parse(self, error: httptools.HttpParserError) -> None:
         cause = error.__context__
         detail = str(cause) if isinstance(cause, _ResponseRefusedError) else f"not HTTP/1.1: {error}"
         self.fail(ErrorKind.TRUNCATED if self._head_waiter is None else ErrorKind.BAD_RESPONSE, detail)
 
-    def _release(self) -> None:
+    def _release(self, response: Response) -> None:
         """The response ended by its own framing: give the connection back, or close it."""
-        response, self._response = self._response, None
+        self._response = None
+        self._deadline = math.inf
         reusable = self._reusable and not self._sending
+        last = self._take_body() if self._body else b""
         if self._reading_paused:
             self.resume_reading()
         if not reusable:
@@ -269,8 +351,9 @@ class Connection(asyncio.Protocol):
         elif not self._closed:
             self.idle_since = self._loop.time()
             self._on_idle(self)
-        if response is not None:
-            response.finish()
+        if last:
+            response.feed(last, last=True)
+        response.finish()
 
     # httptools callbacks
 
@@ -302,12 +385,21 @@ class Connection(asyncio.Protocol):
             response.headers.clear()
             return
         response.status = status
+        self._deadline = math.inf
         chunked = False
         for name, value in response.headers:
             lowered = name.lower()
+            if lowered not in _NOTED:
+                continue
             if lowered == b"content-length":
                 response.content_length = int(value)
-            elif lowered == b"transfer-encoding":
+            elif lowered == b"content-type":
+                response.content_type = response.content_type or value
+            elif lowered == b"content-encoding":
+                response.content_encoding = response.content_encoding or value
+            elif lowered == b"connection":
+                response.connection += (value,)
+            else:
                 chunked = True
                 if value.strip().lower() != b"chunked":
                     raise _ResponseRefusedError("transfer encoding other than chunked")
@@ -324,14 +416,9 @@ class Connection(asyncio.Protocol):
             self._reusable = False
 
     def on_body(self, data: bytes) -> None:
-        """Hand body bytes on; stop reading when too many wait."""
-        response = self._response
-        if response is None or self._message_ended:
-            return
-        if response.feed(data) >= READ_HIGH_WATER_BYTES and not self._reading_paused:
-            self._reading_paused = True
-            if self._transport is not None:
-                self._transport.pause_reading()
+        """Keep body bytes until the end of this read."""
+        if not self._message_ended:
+            self._body.append(data)
 
     def on_message_complete(self) -> None:
         """Note that the response ended by its own framing."""

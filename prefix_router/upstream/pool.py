@@ -12,7 +12,7 @@ import asyncio
 import errno
 import os
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable
 from contextlib import suppress
 from dataclasses import dataclass
 from ssl import SSLContext, SSLError
@@ -55,7 +55,7 @@ class Pool:
         """How many connections wait for a request."""
         return len(self._idle)
 
-    async def send(
+    def send(
         self,
         method: bytes,
         head: bytes,
@@ -63,20 +63,24 @@ class Pool:
         *,
         fresh: bool = False,
         timeouts: Timeouts | None = None,
-    ) -> Response:
-        """Send a request on an idle connection, or on a new one (always with `fresh`).
+    ) -> Awaitable[Response]:
+        """Send a request on an idle connection, or on a new one (always with `fresh`). To be awaited at once.
 
         timeouts: of this exchange; the pool's own by default.
         Returns the response with a complete head; raises UpstreamError, see `Connection.exchange`.
         """
         timeouts = timeouts or self.timeouts
-        connection = (None if fresh else self._take_idle()) or await self._connect(timeouts.connect_seconds)
+        connection = None if fresh else self._take_idle()
+        if connection is None:
+            return self._send_anew(method, head, body, timeouts)
+        return connection.exchange(method, head, body, timeouts.first_byte_seconds, timeouts.idle_seconds)
+
+    async def _send_anew(
+        self, method: bytes, head: bytes, body: bytes | AsyncIterator[bytes], timeouts: Timeouts
+    ) -> Response:
+        connection = await self._connect(timeouts.connect_seconds)
         return await connection.exchange(
-            method,
-            head,
-            body,
-            first_byte_seconds=timeouts.first_byte_seconds,
-            idle_seconds=timeouts.idle_seconds,
+            method, head, body, timeouts.first_byte_seconds, timeouts.idle_seconds
         )
 
     def close(self) -> None:
@@ -90,10 +94,13 @@ class Pool:
             connection.close()
 
     def _take_idle(self) -> Connection | None:
+        idle = self._idle
+        if not idle:
+            return None
         expired = asyncio.get_running_loop().time() - self.timeouts.keepalive_seconds
-        while self._idle:
-            connection = self._idle.pop()
-            if connection.usable and connection.idle_since > expired:
+        while idle:
+            connection = idle.pop()
+            if connection.idle_since > expired and connection.usable:
                 return connection
             connection.close()
         return None

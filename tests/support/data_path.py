@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
-from aiohttp import HttpVersion11, web
+from aiohttp import HttpVersion11
 from multidict import CIMultiDict
 
 from prefix_router.app import Router
@@ -23,10 +23,11 @@ from tests.support.events import Recorder
 from tests.support.router import settings_for
 
 if TYPE_CHECKING:
+    from prefix_router.proxy.client_request import ClientRequest
     from prefix_router.proxy.upstreams import Address
     from prefix_router.routing.fleet import InFlight
     from prefix_router.upstream.pool import Pool
-    from prefix_router.upstream.response import Response
+    from prefix_router.upstream.response import Response, Taker
 
 
 class Side(Enum):
@@ -90,9 +91,9 @@ class Client:
         """What was written but for interim responses."""
         return bytes(self.written).replace(b"HTTP/1.1 100 Continue\r\n\r\n", b"")
 
-    def request(self) -> web.BaseRequest:
+    def request(self) -> ClientRequest:
         """Return it as the front door would hand it over."""
-        return cast("web.BaseRequest", _Request(self))
+        return cast("ClientRequest", _Request(self))
 
 
 class _Transport:
@@ -126,6 +127,9 @@ class _Content:
         self._client = client
         self._pieces = list(client.body)
 
+    def is_eof(self) -> bool:
+        return False  # it comes piece by piece
+
     def at_eof(self) -> bool:
         return not self._pieces
 
@@ -135,7 +139,7 @@ class _Content:
 
 
 class _Request:
-    """As much of a `web.BaseRequest` as the data path looks at."""
+    """A `ClientRequest` that is played, and its connection."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -144,7 +148,7 @@ class _Request:
         if "Transfer-Encoding" not in headers:
             headers["Content-Length"] = str(length)
         self.method = client.method
-        self.raw_path = client.path
+        self.target = client.path
         self.version = HttpVersion11
         self.keep_alive = True
         self.headers = CIMultiDict(headers)
@@ -154,16 +158,15 @@ class _Request:
         self.body_exists = bool(client.body)
         self.remote = "10.0.0.9"
         self.transport = _Transport(client)
-        self.protocol = self
-        self.writer = self
+        self.connection = self
 
     @property
     def writing_paused(self) -> bool:
-        """Stands in for the protocol."""
+        """Stands in for the connection."""
         return self._client.paused
 
-    async def drain(self) -> None:
-        """Stands in for the writer."""
+    async def drained(self) -> None:
+        """Stands in for the connection."""
         await self._client.stage.step(self._client, Side.CLIENT)
 
 
@@ -175,7 +178,11 @@ class _Response:
         self.reason = b"Status"
         self.headers = [(b"Content-Type", play.content_type)]
         self.content_length = None
+        self.content_type = play.content_type
+        self.content_encoding = None
+        self.connection = ()
         self.complete = False
+        self.waiting = False
         self._client = client
         self._attempt = attempt
         self._chunks = list(play.chunks)
@@ -194,6 +201,12 @@ class _Response:
         self.complete = True
         self._attempt.open = False
         return b""
+
+    async def pour(self, taker: Taker) -> bool:
+        while chunk := await self.read():
+            if not taker(chunk, False):
+                return False
+        return True
 
     def abort(self) -> None:
         self._attempt.open = False
@@ -254,7 +267,7 @@ class DataPath:
         """Requests that wait for a backend, and leases, as the gate counts them."""
         return self._gate.waiting, self._gate._admission.in_flight
 
-    async def serve(self, client: Client) -> web.StreamResponse:
+    async def serve(self, client: Client) -> bool:
         """Serve one request to its end."""
         request_id = f"client-{len(self._clients)}"
         client.headers["X-Request-Id"] = request_id

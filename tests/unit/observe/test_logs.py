@@ -5,10 +5,10 @@ import json
 import logging
 import threading
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from prefix_router.observe.events import BackendChanged, EngineSample, Outcome, RequestFinished
 from prefix_router.observe.logs import AccessLog, Logs, configure, set_level

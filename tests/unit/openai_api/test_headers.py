@@ -152,15 +152,16 @@ def test_a_path_that_climbs_is_recognised(target: bytes, climbs: bool) -> None:
 @pytest.mark.parametrize(
     ("value", "valid"),
     [
-        (b"abc-1", True),
-        (b"x" * 128, True),
-        (b"", False),
-        (b"x" * 129, False),
-        (b"a b", False),
-        (b"\xc3\xa4", False),
+        ("abc-1", True),
+        ("x" * 128, True),
+        ("", False),
+        ("x" * 129, False),
+        ("a b", False),
+        ("a\tb", False),
+        ("ä", False),
     ],
 )
-def test_request_ids_are_short_visible_ascii(value: bytes, valid: bool) -> None:
+def test_request_ids_are_short_visible_ascii(value: str, valid: bool) -> None:
     assert is_valid_request_id(value) is valid
 
 

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import FrozenInstanceError
 
 import pytest
 
@@ -51,7 +50,7 @@ def test_query_and_decision_cannot_be_changed_after_the_fact() -> None:
     query = Query(key=1, model="m", draw=2)
     decision = Decision(member("a"), Reason.KEYLESS)
     assert decision.home is None
-    with pytest.raises(FrozenInstanceError):
+    with pytest.raises(AttributeError):
         query.key = 2  # type: ignore[misc]
-    with pytest.raises(FrozenInstanceError):
+    with pytest.raises(AttributeError):
         decision.reason = Reason.AFFINITY  # type: ignore[misc]

@@ -257,7 +257,7 @@ async def test_cancelling_a_request_closes_the_connection() -> None:
 
     async with ScriptedBackend(script) as backend:
         pool = Pool("127.0.0.1", backend.port, Timeouts())
-        task = asyncio.create_task(pool.send(b"POST", HEAD, b"{}"))
+        task = asyncio.ensure_future(pool.send(b"POST", HEAD, b"{}"))
         await asyncio.wait_for(backend.asked.wait(), 5)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
