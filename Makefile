@@ -1,4 +1,4 @@
-# make setup | check | test | test-vllm | conformance | conformance-peers | coverage | demo | bench-streams | soak | chaos
+# make setup | check | test | test-vllm | conformance | conformance-peers | coverage | demo | bench-streams | bench-micro | bench-dataplane | soak | chaos
 # Everything lands in .venv (and .venv-vllm, .tools); nothing is installed elsewhere.
 
 PYTHON ?= python3
@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 SOURCES := prefix_router conformance tests benchmarks scripts
 
-.PHONY: setup check format test test-vllm conformance conformance-peers coverage demo bench-streams soak chaos clean
+.PHONY: setup check format test test-vllm conformance conformance-peers coverage demo bench-streams bench-micro bench-dataplane soak chaos clean
 
 setup: $(VENV)/.installed
 
@@ -38,7 +38,7 @@ conformance: setup
 	$(BIN)/python -m conformance --start prefix_router
 
 conformance-peers: setup
-	scripts/setup_peers.sh
+	scripts/setup_peers.sh .venv-peers vllm-router smg
 	mkdir -p build/conformance
 	for router in prefix_router vllm-router smg; do \
 	  $(BIN)/python -m conformance --start $$router --json build/conformance/$$router.json || test $$? -eq 1 || exit 2; \
@@ -57,6 +57,14 @@ demo: setup
 
 bench-streams: setup
 	$(BIN)/python benchmarks/streams.py --output benchmarks/results/streams.json
+
+bench-micro: setup
+	$(BIN)/python -m benchmarks.micro
+
+bench-dataplane: setup
+	scripts/install_tools.sh bench
+	scripts/setup_peers.sh
+	$(BIN)/python -m benchmarks.dataplane --workers
 
 soak: setup
 	$(BIN)/python benchmarks/soak.py

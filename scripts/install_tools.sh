@@ -1,9 +1,14 @@
 #!/usr/bin/env bash
-# Puts the programs that the tests of the deployment files run under .tools/bin:
+# Puts programs that are not written in Python under .tools/bin.
 #
-#   promtool, prometheus   check config/prometheus.yml, and run the dashboard's queries for real
-#   wget (BusyBox)         the wget inside the Prometheus and Grafana images is BusyBox's: their health checks
-#                          are tested with the same program
+#   scripts/install_tools.sh          for the tests of the deployment files:
+#     promtool, prometheus   check config/prometheus.yml, and run the dashboard's queries for real
+#     wget (BusyBox)         the wget inside the Prometheus and Grafana images is BusyBox's: their health checks
+#                            are tested with the same program
+#
+#   scripts/install_tools.sh bench    for the data-plane benchmark:
+#     wrk                    the load generator
+#     nginx                  the proxy that all routers are held against
 #
 # A program found on PATH is linked. Otherwise Debian's package is downloaded and unpacked, not installed:
 # that needs no root and starts no service. Run again it has nothing to do and takes milliseconds.
@@ -53,12 +58,43 @@ provide() {
     [[ -x .tools/$package/$path ]] || unpack "$package"
     ln -sfn "../$package/$path" "$bin/$name"
   else
-    say "'$name' is not on PATH and there is no apt-get to fetch it: its tests will be skipped"
+    say "'$name' is not on PATH and there is no apt-get to fetch it: tests that need it will be skipped"
   fi
 }
 
+# with_libraries NAME PROGRAM LIBRARY_PACKAGE: makes NAME start the unpacked PROGRAM with a library beside it.
+with_libraries() {
+  local name=$1 program=$2 package=$3 folder
+  [[ -L $bin/$name && $(readlink "$bin/$name") == "../$program" ]] || return 0
+  if ldd "$bin/$name" | grep -q 'not found'; then
+    [[ -d .tools/$package ]] || unpack "$package"
+    folder=$(dirname "$(find "$PWD/.tools/$package" -name '*.so.*' -print -quit)")
+    rm "$bin/$name"
+    printf '#!/bin/sh\nLD_LIBRARY_PATH=%q exec %q "$@"\n' "$folder" "$PWD/.tools/$program" >"$bin/$name"
+    chmod +x "$bin/$name"
+  fi
+}
+
+tools_for_tests() {
+  provide promtool prometheus usr/bin/promtool
+  provide prometheus prometheus usr/bin/prometheus
+  provide busybox busybox-static bin/busybox
+  [[ ! -x $bin/busybox ]] || ln -sfn busybox "$bin/wget"
+}
+
+tools_for_bench() {
+  provide wrk wrk usr/bin/wrk
+  with_libraries wrk wrk/usr/bin/wrk libluajit-5.1-2
+  provide nginx nginx usr/sbin/nginx
+  [[ -x $bin/wrk && -x $bin/nginx ]] || {
+    say "error: the benchmark needs wrk and nginx on PATH, or apt-get to fetch them"
+    return 1
+  }
+}
+
 mkdir -p "$bin"
-provide promtool prometheus usr/bin/promtool
-provide prometheus prometheus usr/bin/prometheus
-provide busybox busybox-static bin/busybox
-[[ ! -x $bin/busybox ]] || ln -sfn busybox "$bin/wget"
+case ${1:-tests} in
+  tests) tools_for_tests ;;
+  bench) tools_for_bench ;;
+  *) say "error: '$1' is neither 'tests' nor 'bench'"; exit 2 ;;
+esac

@@ -1,13 +1,18 @@
 #!/bin/sh
-# Install the routers that the conformance suite is also pointed at, each into an environment of its own.
+# Install the routers that the conformance suite and the data-plane benchmark are also pointed at, each into an
+# environment of its own.
 #
-#   scripts/setup_peers.sh [FOLDER]        default .venv-peers; makes FOLDER/vllm-router and FOLDER/smg
+#   scripts/setup_peers.sh [FOLDER [NAME ...]]
+#
+# FOLDER is .venv-peers by default; in it comes a folder for each NAME: vllm-router, smg, litellm (all by default).
 #
 # One environment for each: their dependencies need not agree. Versions are pinned, because the results that
-# docs/conformance.md shows are results of these versions.
+# docs/conformance.md and benchmarks/results/dataplane.md show are results of these versions.
 
 set -eu
 folder=${1:-.venv-peers}
+[ $# -eq 0 ] || shift
+names=${*:-vllm-router smg litellm}
 python=${PYTHON:-python3}
 
 install() {
@@ -19,5 +24,14 @@ install() {
     "$folder/$name/bin/python" -m pip install --quiet --disable-pip-version-check "$@"
 }
 
-install vllm-router vllm-router==0.1.17
-install smg smg==1.13.0
+for name in $names; do
+    case $name in
+        vllm-router) install vllm-router vllm-router==0.1.17 ;;
+        smg) install smg smg==1.13.0 ;;
+        litellm) install litellm 'litellm[proxy]==1.105.0' httptools==0.9.0 ;; # its server's faster parser
+        *)
+            echo "setup_peers: '$name' is none of vllm-router, smg, litellm" >&2
+            exit 2
+            ;;
+    esac
+done
