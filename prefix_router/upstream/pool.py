@@ -19,6 +19,7 @@ from ssl import SSLContext, SSLError
 
 from prefix_router.upstream.connection import Connection
 from prefix_router.upstream.errors import ErrorKind, UpstreamError
+from prefix_router.upstream.patience import Patience
 from prefix_router.upstream.response import Response
 
 
@@ -109,7 +110,7 @@ class Pool:
         loop = asyncio.get_running_loop()
         where = f"{self._host}:{self._port}"
         try:
-            async with asyncio.timeout(seconds if seconds > 0 else None):
+            async with Patience(seconds):
                 transport, connection = await loop.create_connection(
                     lambda: Connection(loop, self._put_idle, self._forget),
                     self._host,
