@@ -39,8 +39,11 @@ class RetryCause(Enum):
     BACK_PRESSURE = "back_pressure"
 
 
-class RequestFinished(Struct, frozen=True):
-    """One request, once, whatever became of it. Never holds prompt text.
+class RequestRecord(Struct):
+    """One request and what became of it. Never holds prompt text.
+
+    The data path writes what it knows as it goes; at the end, once, whatever the end is, observers read it.
+    They do not change it, and nobody does after them.
 
     Times are seconds, measured from the moment the request head was read. `router_seconds` is the
     router's own work: from the whole body read to the upstream send, plus from the response head
@@ -53,21 +56,21 @@ class RequestFinished(Struct, frozen=True):
     request_id: str
     method: str
     path: str
-    api: str
-    model: str | None
-    stream: bool
-    status: int
-    outcome: Outcome
-    backend: BackendName | None
-    reason: Reason | None
-    home: BackendName | None
-    key: int | None
-    attempts: int
-    retry_causes: tuple[RetryCause, ...]
-    request_bytes: int
-    response_bytes: int
-    duration_seconds: float
-    router_seconds: float
+    api: str = "other"
+    model: str | None = None
+    stream: bool = False
+    status: int = 0
+    outcome: Outcome = Outcome.REJECTED
+    backend: BackendName | None = None
+    reason: Reason | None = None
+    home: BackendName | None = None
+    key: int | None = None
+    attempts: int = 0
+    retry_causes: tuple[RetryCause, ...] = ()
+    request_bytes: int = 0
+    response_bytes: int = 0
+    duration_seconds: float = 0.0
+    router_seconds: float = 0.0
     first_byte_seconds: float | None = None
     first_token_seconds: float | None = None
     prompt_tokens: int | None = None
@@ -106,7 +109,7 @@ class EngineSample:
 class Observer(Protocol):
     """Receives events. Must return at once and never raise."""
 
-    def request_finished(self, event: RequestFinished) -> None:
+    def request_finished(self, event: RequestRecord) -> None:
         """Count one finished request."""
 
     def backend_changed(self, event: BackendChanged) -> None:

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import TypeVar
 
-from prefix_router.observe.events import BackendChanged, EngineSample, Observer, RequestFinished
+from prefix_router.observe.events import BackendChanged, EngineSample, Observer, RequestRecord
 
 logger = logging.getLogger(__name__)
 
@@ -25,7 +25,7 @@ class Fanout:
         self._observers = tuple(observers)
         self._failed: set[int] = set()
 
-    def request_finished(self, event: RequestFinished) -> None:
+    def request_finished(self, event: RequestRecord) -> None:
         """Tell all observers."""
         for observer in self._observers:
             try:  # not by `_tell`: this is done for every request

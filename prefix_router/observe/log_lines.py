@@ -2,7 +2,7 @@
 
 One record is one line, whatever is in it. Everything that is not printable is escaped, so that a path or a
 header that a client chose can neither forge a second line nor drive a terminal; everything is cut to a
-bounded length. Fields come from `extra={"fields": {...}}`, or are made here from a `RequestFinished` under
+bounded length. Fields come from `extra={"fields": {...}}`, or are made here from a `RequestRecord` under
 `extra={"event": ...}`: formatting runs in the writer's thread, not in the event loop.
 """
 
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from prefix_router.observe.events import RequestFinished
+from prefix_router.observe.events import RequestRecord
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -47,7 +47,7 @@ def printable(text: str, keep: str = "") -> str:
     )
 
 
-def request_fields(event: RequestFinished) -> dict[str, Field]:
+def request_fields(event: RequestRecord) -> dict[str, Field]:
     """Return the access line of one request: names cut to length, times in milliseconds, the key in hex."""
     return {
         "request_id": cut(event.request_id, _MAX_NAME_CHARACTERS),
@@ -85,7 +85,7 @@ def _milliseconds(seconds: float | None) -> float | None:
 def _all_fields(record: logging.LogRecord) -> dict[str, Field]:
     event = getattr(record, "event", None)
     fields: Mapping[str, Field]
-    fields = request_fields(event) if isinstance(event, RequestFinished) else getattr(record, "fields", {})
+    fields = request_fields(event) if isinstance(event, RequestRecord) else getattr(record, "fields", {})
     moment = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
     line: dict[str, Field] = {
         "time": moment.replace("+00:00", "Z"),

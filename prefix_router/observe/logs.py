@@ -25,7 +25,7 @@ from prefix_router.observe.log_lines import JsonFormatter, TextFormatter
 from prefix_router.routing.fleet import BackendState
 
 if TYPE_CHECKING:
-    from prefix_router.observe.events import BackendChanged, EngineSample, RequestFinished
+    from prefix_router.observe.events import BackendChanged, EngineSample, RequestRecord
 
 QUEUE_LINES = 4096
 """Lines that wait for the writer at most; about 4 MB."""
@@ -141,7 +141,7 @@ class AccessLog:
         self._access = logging.getLogger(_ACCESS_LOGGER)
         self._health = logging.getLogger(_HEALTH_LOGGER)
 
-    def request_finished(self, event: RequestFinished) -> None:
+    def request_finished(self, event: RequestRecord) -> None:
         """Log one line at level info; `observe.log_lines` makes its fields, in the writer's thread."""
         if self.requests:
             # Made by hand: `Logger.info` would look through the stack for a line number that nobody needs.

@@ -32,7 +32,7 @@ from prefix_router.routing.decision import Reason
 from prefix_router.routing.fleet import BackendName, BackendState
 
 if TYPE_CHECKING:
-    from prefix_router.observe.events import BackendChanged, EngineSample, RequestFinished
+    from prefix_router.observe.events import BackendChanged, EngineSample, RequestRecord
 
 _STATUS_CLASSES = {2: "2xx", 3: "3xx", 4: "4xx", 5: "5xx"}
 _ABORTED = frozenset((Outcome.CLIENT_DISCONNECTED, Outcome.UPSTREAM_TRUNCATED))
@@ -84,7 +84,7 @@ class Metrics:
         """Export exactly these backends from now on; those that stay keep their numbers."""
         self.backends = {name: self.backends.get(name) or BackendTally() for name in names}
 
-    def request_finished(self, event: RequestFinished) -> None:
+    def request_finished(self, event: RequestRecord) -> None:
         """Count one finished request."""
         reason = self.reasons[event.reason]
         backend = self.unrouted if event.backend is None else self._backend(event.backend)
@@ -104,7 +104,14 @@ class Metrics:
             elif event.reason is Reason.FAILOVER:
                 self._backend(event.home).failover += 1
         self._count_tokens(event, reason, backend)
-        self._count_trouble(event, backend)
+        if (
+            event.outcome is not Outcome.COMPLETED
+            or event.error_code is not None
+            or event.queue_seconds is not None
+            or event.retry_causes
+            or event.retry_denied
+        ):
+            self._count_trouble(event, backend)
 
     def backend_changed(self, event: BackendChanged) -> None:
         """Count one health transition. A backend that is down has no engine whose sample could be true."""
@@ -136,7 +143,7 @@ class Metrics:
     def _backend(self, name: BackendName) -> BackendTally:
         return self.backends.get(name) or self.departed
 
-    def _count_tokens(self, event: RequestFinished, reason: ReasonTally, backend: BackendTally) -> None:
+    def _count_tokens(self, event: RequestRecord, reason: ReasonTally, backend: BackendTally) -> None:
         if event.completion_tokens is not None:
             self.completion_tokens += event.completion_tokens
         if event.prompt_tokens is None or event.cached_tokens is None:
@@ -146,7 +153,7 @@ class Metrics:
         backend.prompt_tokens += event.prompt_tokens
         backend.cached_tokens += event.cached_tokens
 
-    def _count_trouble(self, event: RequestFinished, backend: BackendTally) -> None:
+    def _count_trouble(self, event: RequestRecord, backend: BackendTally) -> None:
         for cause in event.retry_causes:
             self.retries[cause] += 1
         self.retries_denied += event.retry_denied
@@ -160,11 +167,11 @@ class Metrics:
             backend.truncated += 1
 
 
-def _reason(event: RequestFinished) -> str:
+def _reason(event: RequestRecord) -> str:
     return NONE if event.reason is None else event.reason.value
 
 
-def _status_class(event: RequestFinished) -> str:
+def _status_class(event: RequestRecord) -> str:
     if event.outcome in _ABORTED:
         return "aborted"
     return _STATUS_CLASSES.get(event.status // 100, OTHER)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
-from prefix_router.observe.events import BackendChanged, EngineSample, Outcome, RequestFinished
+from prefix_router.observe.events import BackendChanged, EngineSample, Outcome, RequestRecord
 from prefix_router.routing.decision import Reason
 from prefix_router.routing.fleet import BackendName
 
@@ -28,7 +28,7 @@ class Totals:
         self.cached_tokens = 0
         self.engine: dict[BackendName, EngineSample] = {}
 
-    def request_finished(self, event: RequestFinished) -> None:
+    def request_finished(self, event: RequestRecord) -> None:
         """Count one request."""
         self.requests += 1
         self.by_outcome[event.outcome] += 1

@@ -6,6 +6,7 @@ answer: it has no usage, and what it says is the backend's business.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
 from prefix_router.openai_api.sse import SseObserver
@@ -61,14 +62,22 @@ class NullObserver:
 
 
 def response_observer(
-    content_type: str | None, content_encoding: str | None, status: int
+    content_type: bytes | None, content_encoding: bytes | None, status: int
 ) -> ResponseObserver:
     """Return the observer for a response with these header values (None where the header is absent)."""
-    if status // 100 != 2 or (content_encoding or "identity").strip().lower() != "identity":
+    if status // 100 != 2 or content_type is None:
         return NullObserver()
-    media_type = (content_type or "").partition(";")[0].strip().lower()
-    if media_type == "text/event-stream":
-        return SseObserver()
-    if media_type == "application/json":
-        return JsonUsageObserver()
-    return NullObserver()
+    if content_encoding is not None and content_encoding.strip().lower() not in (b"", b"identity"):
+        return NullObserver()
+    observer = _OBSERVERS.get(content_type)
+    if observer is None:
+        media_type = content_type.partition(b";")[0].strip().lower()
+        observer = _OBSERVERS.get(media_type, NullObserver)
+    return observer()
+
+
+_OBSERVERS: dict[bytes, Callable[[], ResponseObserver]] = {
+    b"application/json": JsonUsageObserver,
+    b"text/event-stream": SseObserver,
+    b"text/event-stream; charset=utf-8": SseObserver,  # as vLLM has it
+}

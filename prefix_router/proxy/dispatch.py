@@ -10,10 +10,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from http import HTTPStatus
 
-from prefix_router.observe.events import Outcome, RetryCause
+from prefix_router.observe.events import Outcome, RequestRecord, RetryCause
 from prefix_router.openai_api.errors import ErrorCode
 from prefix_router.openai_api.headers import (
     has_dot_segments,
@@ -25,8 +25,8 @@ from prefix_router.openai_api.observer import response_observer
 from prefix_router.proxy.body import RequestBody
 from prefix_router.proxy.client_request import ClientRequest
 from prefix_router.proxy.continuations import Continuations
+from prefix_router.proxy.decider import Subject
 from prefix_router.proxy.downstream import Downstream
-from prefix_router.proxy.exchange import Exchange
 from prefix_router.proxy.fleet_store import FleetSource
 from prefix_router.proxy.gate import Entry, Gate, Question, Refusal
 from prefix_router.proxy.lease import Lease
@@ -75,19 +75,23 @@ _STALE_SECONDS = 1.0
 """A reused connection that dies within this time was closing already; later, the backend may have worked."""
 
 
-@dataclass(slots=True)  # not frozen: each request makes one, and freezing would triple the cost
+@dataclass(slots=True)
 class Errand:
-    """One request on its way: what came in, where the answer goes, and the record of it. Never changed.
+    """One request on its way: what came in, where the answer goes, and the record of it.
 
     target: path and query in origin form. policy: the one that was in force when the request came in.
+    started_at: when its head had been read, in seconds of the handler's clock. body and subject are set as
+    soon as they are read.
     """
 
     request: ClientRequest
     target: bytes
-    body: RequestBody
-    exchange: Exchange
     downstream: Downstream
     policy: RequestPolicy
+    record: RequestRecord
+    started_at: float
+    body: RequestBody = field(init=False)
+    subject: Subject = field(init=False)
 
 
 class _AttemptFailedError(Exception):
@@ -120,24 +124,26 @@ class Dispatcher:
 
     async def dispatch(self, errand: Errand, query: Query) -> None:
         """Deliver a response for `errand`: a backend's, or an error."""
-        exchange, replies = errand.exchange, errand.policy.replies
+        record, replies = errand.record, errand.policy.replies
         strategy = errand.policy.decider.strategy
         last: Failure | None = None
         self._retry_budget.count_request(self._clock())
-        continues = exchange.subject.continues
+        continues = errand.subject.continues
         pinned = None if continues is None else await self._pinned(continues)
         question = Question(query, strategy, pinned)
         entry: Entry | Refusal | None = self._gate.enter_at_once(question)
         if entry is None:
-            entry = await self._gate.enter(question, exchange)
+            entry = await self._gate.enter(question, record)
         while isinstance(entry, Entry):
             with entry.lease as lease:
-                decision = exchange.decision = entry.decision
-                exchange.attempts += 1
+                decision = entry.decision
+                record.backend, record.reason = decision.member.backend.name, decision.reason
+                record.home = decision.home
+                record.attempts += 1
                 if lease.on_trial:
                     lease.limit_trial(asyncio.get_running_loop(), TRIAL_SECONDS)
                 if last is not None:
-                    exchange.retry_causes.append(_RETRY_CAUSE_OF[last])
+                    record.retry_causes += (_RETRY_CAUSE_OF[last],)
                 try:
                     await self._attempt(errand, query, decision, lease)
                 except _AttemptFailedError as error:
@@ -149,33 +155,33 @@ class Dispatcher:
                 query = query.after_refusal(name)
             elif self._verdict(last, errand) is Verdict.NEXT_BACKEND:
                 query = query.after_failure(name)
-                if not self._may_retry(last, query, exchange):
+                if not self._may_retry(last, query, record):
                     break
             else:
                 break
-            entry = await self._gate.enter(Question(query, strategy, pinned), exchange)
+            entry = await self._gate.enter(Question(query, strategy, pinned), record)
         if isinstance(entry, Refusal) and entry is not Refusal.UNROUTABLE:
-            replies.fail_overload(exchange, errand.downstream, entry, self._gate.retry_after_seconds())
+            replies.fail_overload(record, errand.downstream, entry, self._gate.retry_after_seconds())
         elif last is None:
-            replies.fail_unroutable(exchange, errand.downstream, self._store.fleet)
+            replies.fail_unroutable(record, errand.downstream, self._store.fleet)
         else:
             # Somebody who is merely full can be asked again soon; that is what the client should hear.
             full = Failure.BACK_PRESSURE if query.refused else last
-            replies.fail_upstream(exchange, errand.downstream, full)
+            replies.fail_upstream(record, errand.downstream, full)
 
     async def _pinned(self, continues: str) -> BackendName | None:
         """Return the backend that made the response which the request continues, if that is known."""
         await self._continuations.recall(continues)
         return self._continuations.backend(continues)
 
-    def _may_retry(self, failure: Failure, query: Query, exchange: Exchange) -> bool:
+    def _may_retry(self, failure: Failure, query: Query, record: RequestRecord) -> bool:
         """Whether the fleet can bear another attempt; `query` is the one for it."""
         needs = Needs(query.model, query.failed | query.refused)
         if failure not in CHARGED or room_for(needs, self._store.fleet) is Room.NONE:
             return True  # it costs the fleet nothing, or there will be none
         if self._retry_budget.take(self._clock()):
             return True
-        exchange.retry_denied = True
+        record.retry_denied = True
         return False
 
     async def _attempt(self, errand: Errand, query: Query, decision: Decision, lease: Lease) -> None:
@@ -183,45 +189,45 @@ class Dispatcher:
         upstream = self._upstreams.of(decision.member.backend)
         if upstream.address.path and has_dot_segments(errand.target):
             message = "The path must not contain . or .. segments."
-            errand.policy.replies.fail(errand.exchange, errand.downstream, ErrorCode.BAD_REQUEST, message)
+            errand.policy.replies.fail(errand.record, errand.downstream, ErrorCode.BAD_REQUEST, message)
             return
         response = await self._send(errand, decision.member.backend, upstream)
         received = self._clock()
         backend = decision.member.backend
-        exchange = errand.exchange
+        record = errand.record
         if response.status in _BACK_PRESSURE:
             again = self._verdict(Failure.BACK_PRESSURE, errand) is Verdict.NEXT_BACKEND
             tried = query.failed | query.refused | {backend.name}
             again = again and bool(self._store.fleet.routable(query.model, tried))
-            if again and self._may_retry(Failure.BACK_PRESSURE, query.after_refusal(backend.name), exchange):
+            if again and self._may_retry(Failure.BACK_PRESSURE, query.after_refusal(backend.name), record):
                 response.abort()
                 raise _AttemptFailedError(Failure.BACK_PRESSURE)
         errand.body.release()
-        exchange.status = response.status
+        record.status = response.status
         try:
             await self._relay(errand, decision, response, received, lease)
         except UpstreamError as error:
-            self._store.report(backend, HealthEvent.REQUEST_BAD, error.kind.value, exchange.subject.key)
-            logger.warning("response of %s to %s broke off: %s", backend.name, exchange.request_id, error)
-            exchange.outcome, exchange.error_code = Outcome.UPSTREAM_TRUNCATED, error.kind.value
+            self._store.report(backend, HealthEvent.REQUEST_BAD, error.kind.value, record.key)
+            logger.warning("response of %s to %s broke off: %s", backend.name, record.request_id, error)
+            record.outcome, record.error_code = Outcome.UPSTREAM_TRUNCATED, error.kind.value
             errand.downstream.abort()
         else:
-            self._judge(backend, response.status, exchange)
+            self._judge(backend, response.status, record)
         finally:
             response.abort()
 
-    def _judge(self, backend: Backend, status: int, exchange: Exchange) -> None:
+    def _judge(self, backend: Backend, status: int, record: RequestRecord) -> None:
         """Tell the health table of a response that was delivered whole. Back-pressure is not judged."""
         if status in _BACK_PRESSURE or status == HTTPStatus.NOT_IMPLEMENTED:
             return
         if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
-            self._store.report(backend, HealthEvent.REQUEST_BAD, f"status {status}", exchange.subject.key)
+            self._store.report(backend, HealthEvent.REQUEST_BAD, f"status {status}", record.key)
         else:
             self._store.report(backend, HealthEvent.REQUEST_OK)
 
     async def _send(self, errand: Errand, backend: Backend, upstream: Upstream) -> Response:
         began = self._clock()
-        request, exchange, body = errand.request, errand.exchange, errand.body
+        request, record, body = errand.request, errand.record, errand.body
         method = request.method.encode()
         head = request_head(
             method,
@@ -229,13 +235,13 @@ class Dispatcher:
             request.raw_headers,
             host=upstream.address.host_header,
             body_length=body.length,
-            request_id=exchange.request_id.encode(),
+            request_id=record.request_id.encode(),
             client_address=request.remote.encode(),
             client_host=_raw(request.headers.get("Host")),
             named=_named(request.headers.getall("Connection", ())),
         )
         sent_at = self._clock()
-        exchange.router_seconds += sent_at - began
+        record.router_seconds += sent_at - began
         fresh = False
         while True:
             try:
@@ -245,53 +251,58 @@ class Dispatcher:
             except UpstreamError as error:
                 failure = _FAILURE_OF[error.kind]
                 at_once = self._clock() - sent_at < _STALE_SECONDS
-                if failure is Failure.RESET and error.reused and (at_once or exchange.subject.repeatable):
+                if failure is Failure.RESET and error.reused and (at_once or errand.subject.repeatable):
                     failure = Failure.STALE_CONNECTION
                 if self._verdict(failure, errand) is Verdict.SAME_BACKEND:
-                    exchange.retry_causes.append(RetryCause.REUSED_CONNECTION)
+                    record.retry_causes += (RetryCause.REUSED_CONNECTION,)
                     fresh = True
                     continue
                 if failure is Failure.UNREACHABLE:
                     self._store.report(backend, HealthEvent.UNREACHABLE, error.detail)
                 elif failure is not Failure.EXHAUSTED:
-                    self._store.report(backend, HealthEvent.REQUEST_BAD, error.detail, exchange.subject.key)
-                logger.info("%s failed for %s: %s", backend.name, exchange.request_id, error)
+                    self._store.report(backend, HealthEvent.REQUEST_BAD, error.detail, record.key)
+                logger.info("%s failed for %s: %s", backend.name, record.request_id, error)
                 raise _AttemptFailedError(failure) from error
 
     def _verdict(self, failure: Failure, errand: Errand) -> Verdict:
         return verdict(
             failure,
-            attempt=errand.exchange.attempts,
+            attempt=errand.record.attempts,
             max_attempts=errand.policy.max_attempts,
             replayable=errand.body.replayable,
-            repeatable=errand.exchange.subject.repeatable,
+            repeatable=errand.subject.repeatable,
         )
 
     async def _relay(
         self, errand: Errand, decision: Decision, response: Response, received: float, lease: Lease
     ) -> None:
-        exchange, downstream = errand.exchange, errand.downstream
-        watch = response_observer(
-            _text(response.content_type), _text(response.content_encoding), response.status
-        )
-        added = errand.policy.replies.headers(exchange, decision)
+        record, downstream = errand.record, errand.downstream
+        watch = response_observer(response.content_type, response.content_encoding, response.status)
+        added = errand.policy.replies.headers(record, decision)
         named = named_by_connection(response.connection) if response.connection else _NONE
         headers = response_headers(response.headers, named) + added
         downstream.start(response.status, response.reason, headers, response.content_length)
         if not response.waiting:
             downstream.flush()
-        exchange.router_seconds += self._clock() - received
-        relay = Relay(exchange, downstream, lease, watch, self._clock)
+        record.router_seconds += self._clock() - received
+        name = decision.member.name
+        relay = Relay(
+            record,
+            downstream,
+            lease,
+            watch,
+            self._clock,
+            errand.started_at,
+            lambda response_id: self._continuations.remember(response_id, name),
+        )
         try:
             while not await response.pour(relay.take):
                 await downstream.drain()
+            relay.end()
             downstream.finish()
-            exchange.outcome = Outcome.COMPLETED
+            record.outcome = Outcome.COMPLETED
         finally:
-            watch.finish()
-            exchange.usage = watch.usage
-            if watch.response_id is not None:
-                self._continuations.remember(watch.response_id, decision.member.name)
+            relay.end()
 
 
 def _named(values: Collection[str]) -> frozenset[bytes]:
@@ -302,7 +313,3 @@ def _named(values: Collection[str]) -> frozenset[bytes]:
 
 def _raw(value: str | None) -> bytes | None:
     return None if value is None else value.encode("utf-8", "surrogateescape")
-
-
-def _text(value: bytes | None) -> str | None:
-    return None if value is None else value.decode("latin-1")

@@ -140,6 +140,8 @@ class FleetStore:
         record = self._records.get(backend.name)
         if record is None or record.backend.url != backend.url:
             return
+        if event is HealthEvent.REQUEST_OK and record.health.flawless:
+            return  # nearly every request: nothing to learn
         if event is HealthEvent.REQUEST_BAD:
             if suspect is not None and suspect == record.last_suspect:
                 return

@@ -18,6 +18,7 @@ from typing import Any, TypeAlias, cast
 
 from aiohttp import StreamReader, web
 from aiohttp.http_exceptions import HttpProcessingError, LineTooLong
+from aiohttp.http_parser import RawRequestMessage
 
 from prefix_router.openai_api.errors import ErrorCode
 from prefix_router.proxy.client_request import ClientRequest, Head
@@ -66,9 +67,11 @@ class _Connection(web.RequestHandler):
         if self._refused:
             return
         super().data_received(data)
-        if self._messages and (error := getattr(self._messages[-1][0], "exc", None)) is not None:
+        if self._messages and not isinstance(self._messages[-1][0], RawRequestMessage):
             self._refused = True
-            error.__traceback__ = error.__context__ = error.__cause__ = None
+            error = self._messages[-1][0].exc
+            if error is not None:
+                error.__traceback__ = error.__context__ = error.__cause__ = None
 
     async def start(self) -> None:
         """Serve the requests of this connection, one after the other.

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
 
-from prefix_router.proxy.exchange import Exchange
+from prefix_router.observe.events import RequestRecord
 from prefix_router.proxy.lease import Lease
 from prefix_router.routing.admission import Admission, AdmissionLimits, Needs, Ticket, Verdict
 from prefix_router.routing.decision import Decision, Query, Reason, Strategy
@@ -120,13 +120,13 @@ class Gate:
         """When a request that was refused may come again."""
         return self._admission.retry_after_seconds(self._clock())
 
-    async def enter(self, question: Question, exchange: Exchange) -> Entry | Refusal:
+    async def enter(self, question: Question, record: RequestRecord) -> Entry | Refusal:
         """Return a decision and its lease, after waiting for them if need be.
 
-        The time in line is added to `exchange.queue_seconds`, and what is left of the timeout is for the next
+        The time in line is added to `record.queue_seconds`, and what is left of the timeout is for the next
         attempt. When the task is cancelled, nothing is left of it in the line.
         """
-        return self.enter_at_once(question) or await self._wait(question, exchange)
+        return self.enter_at_once(question) or await self._wait(question, record)
 
     def enter_at_once(self, question: Question) -> Entry | None:
         """Return a decision and its lease if nobody has to be waited for, else None."""
@@ -137,7 +137,7 @@ class Gate:
                 return None
         return None if admission.at_limit else self._take(question)
 
-    async def _wait(self, question: Question, exchange: Exchange) -> Entry | Refusal:
+    async def _wait(self, question: Question, record: RequestRecord) -> Entry | Refusal:
         admission = self._admission
         needs = question.needs()
         match admission.verdict(needs, self._store.fleet):
@@ -145,7 +145,7 @@ class Gate:
                 return Refusal.UNROUTABLE
             case Verdict.SHED:
                 return Refusal.QUEUE_FULL
-        waited = exchange.queue_seconds or 0.0
+        waited = record.queue_seconds or 0.0
         began = self._clock()
         loop = asyncio.get_running_loop()
         waiter = _Waiter(needs, question, loop.create_future())
@@ -162,7 +162,7 @@ class Gate:
             deadline.cancel()
             admission.leave(waiter)
             self._keep_rechecking()
-            exchange.queue_seconds = waited + self._clock() - began
+            record.queue_seconds = waited + self._clock() - began
 
     def _take(self, question: Question) -> Entry | None:
         decision = question.decide(self._store.fleet)

@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 from aiohttp import HttpVersion10
 
-from prefix_router.observe.events import Observer, Outcome
+from prefix_router.observe.events import Observer, Outcome, RequestRecord
 from prefix_router.openai_api.errors import ErrorCode
 from prefix_router.openai_api.headers import is_valid_request_id, origin_form
 from prefix_router.proxy.body import (
@@ -30,7 +30,6 @@ from prefix_router.proxy.body import (
 from prefix_router.proxy.client_request import ClientRequest
 from prefix_router.proxy.dispatch import Dispatcher, Errand
 from prefix_router.proxy.downstream import Downstream
-from prefix_router.proxy.exchange import Exchange
 from prefix_router.proxy.fleet_store import FleetSource
 from prefix_router.proxy.local_answers import LocalAnswers
 from prefix_router.proxy.policy import RequestLimits, RequestPolicy
@@ -82,65 +81,60 @@ class Handler:
 
     async def __call__(self, request: ClientRequest) -> bool:
         """Serve one request; return whether another may follow on its connection."""
+        started_at = self._clock()
         target = origin_form(request.target.encode("utf-8", "surrogateescape"))
-        exchange = Exchange(self._clock(), _request_id(request), request.method, _path(target))
+        record = RequestRecord(_request_id(request), request.method, _path(target))
         policy = self.policy
         downstream = Downstream(request, policy.limits.write_seconds)
         if self.closing or "Upgrade" in request.headers:  # aiohttp reads no request after an upgrade
             downstream.keep_alive = False
         self.active += 1
         try:
-            await self._serve(request, target, exchange, downstream, policy)
+            await self._serve(Errand(request, target, downstream, policy, record, started_at))
         except asyncio.CancelledError:
-            _disconnected(exchange)
+            _disconnected(record)
             if not downstream.gone:  # the router stops: this is the end of its patience
                 downstream.abort()
             raise
         except ConnectionError:
-            _disconnected(exchange)
+            _disconnected(record)
             downstream.keep_alive = False
         except Exception:
-            logger.exception("request %s failed in the router", exchange.request_id)
+            logger.exception("request %s failed in the router", record.request_id)
             policy.replies.fail(
-                exchange, downstream, ErrorCode.INTERNAL_ERROR, "The router failed; see its log."
+                record, downstream, ErrorCode.INTERNAL_ERROR, "The router failed; see its log."
             )
         finally:
             self.active -= 1
             if not self.active:
                 self._drained.set()
-            self._observer.request_finished(exchange.finished(self._clock(), downstream.bytes_sent))
+            record.response_bytes = downstream.bytes_sent
+            record.duration_seconds = self._clock() - started_at
+            self._observer.request_finished(record)
         return downstream.keep_alive
 
-    async def _serve(
-        self,
-        request: ClientRequest,
-        target: bytes,
-        exchange: Exchange,
-        downstream: Downstream,
-        policy: RequestPolicy,
-    ) -> None:
-        replies, limits = policy.replies, policy.limits
-        answer = self._local_answers.answer(request.method, exchange.path, closing=self.closing)
+    async def _serve(self, errand: Errand) -> None:
+        request, record, downstream = errand.request, errand.record, errand.downstream
+        replies, limits = errand.policy.replies, errand.policy.limits
+        answer = self._local_answers.answer(request.method, record.path, closing=self.closing)
         if answer is not None:
-            replies.answer(exchange, downstream, answer)
+            replies.answer(record, downstream, answer)
             return
         if request.version < HttpVersion10:
             downstream.keep_alive = False
-            replies.fail(
-                exchange, downstream, ErrorCode.BAD_REQUEST, "HTTP before version 1.0 is not served."
-            )
+            replies.fail(record, downstream, ErrorCode.BAD_REQUEST, "HTTP before version 1.0 is not served.")
             return
         if request.method == "CONNECT" or request.headers.get("Upgrade", "").lower() == "websocket":
             downstream.keep_alive = False  # what follows may be meant for the tunnel
             message = "Tunnels and protocol upgrades are not supported."
-            replies.fail(exchange, downstream, ErrorCode.NOT_IMPLEMENTED, message)
+            replies.fail(record, downstream, ErrorCode.NOT_IMPLEMENTED, message)
             return
         try:
-            body = _at_hand(request, limits) or await _read(request, downstream, limits)
+            body = errand.body = _at_hand(request, limits) or await _read(request, downstream, limits)
             try:
-                await self._route(Errand(request, target, body, exchange, downstream, policy))
+                await self._route(errand)
             finally:
-                exchange.request_bytes = body.bytes_read
+                record.request_bytes = body.bytes_read
                 body.release()
         except BodyTooLargeError:
             code = ErrorCode.REQUEST_TOO_LARGE
@@ -155,26 +149,28 @@ class Handler:
         else:
             return
         downstream.keep_alive = False  # what is left of the body must not be taken for a request
-        replies.fail(exchange, downstream, code, message)
+        replies.fail(record, downstream, code, message)
 
     async def _route(self, errand: Errand) -> None:
         began = self._clock()
-        request, exchange, body, policy = errand.request, errand.exchange, errand.body, errand.policy
-        decider, data = policy.decider, body.data if isinstance(body, WholeBody) else None
-        subject = decider.read_at_once(request.method, exchange.path, request.headers, data)
+        request, record, policy = errand.request, errand.record, errand.policy
+        decider, data = policy.decider, errand.body.data if isinstance(errand.body, WholeBody) else None
+        subject = decider.read_at_once(request.method, record.path, request.headers, data)
         if subject is None:
-            subject = await decider.read_by_turns(request.method, exchange.path, request.headers, data)
-        exchange.subject = subject
-        exchange.router_seconds += self._clock() - began
+            subject = await decider.read_by_turns(request.method, record.path, request.headers, data)
+        errand.subject = subject
+        model = record.model = subject.model
+        record.api, record.stream, record.key = subject.api, subject.stream, subject.key
+        record.router_seconds += self._clock() - began
         if subject.invalid_header is not None:
             message = f"{subject.invalid_header} must be 1 to 64 printable ASCII characters."
-            policy.replies.fail(exchange, errand.downstream, ErrorCode.INVALID_AFFINITY_ID, message)
+            policy.replies.fail(record, errand.downstream, ErrorCode.INVALID_AFFINITY_ID, message)
             return
-        if self._store.fleet.knows_no(subject.model) and await self._still_knows_no(subject.model):
-            message = f"The model `{(subject.model or '')[:256]}` does not exist."
-            policy.replies.fail(exchange, errand.downstream, ErrorCode.MODEL_NOT_FOUND, message)
+        if self._store.fleet.knows_no(model) and await self._still_knows_no(model):
+            message = f"The model `{(model or '')[:256]}` does not exist."
+            policy.replies.fail(record, errand.downstream, ErrorCode.MODEL_NOT_FOUND, message)
             return
-        query = Query(subject.key, subject.model, _random_bits(64), subject.session)
+        query = Query(subject.key, model, _random_bits(64), subject.session)
         await self._dispatcher.dispatch(errand, query)
 
     async def _still_knows_no(self, model: str | None) -> bool:
@@ -199,9 +195,9 @@ async def _read(request: ClientRequest, downstream: Downstream, limits: RequestL
     return body if body is not None else await read_whole(request, limit, idle_seconds)
 
 
-def _disconnected(exchange: Exchange) -> None:
-    if exchange.outcome is not Outcome.COMPLETED:
-        exchange.outcome = Outcome.CLIENT_DISCONNECTED
+def _disconnected(record: RequestRecord) -> None:
+    if record.outcome is not Outcome.COMPLETED:
+        record.outcome = Outcome.CLIENT_DISCONNECTED
 
 
 def _request_id(request: ClientRequest) -> str:

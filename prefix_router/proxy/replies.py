@@ -9,10 +9,9 @@ from __future__ import annotations
 
 from http import HTTPStatus
 
-from prefix_router.observe.events import Outcome
+from prefix_router.observe.events import Outcome, RequestRecord
 from prefix_router.openai_api.errors import ErrorCode
 from prefix_router.proxy.downstream import Downstream
-from prefix_router.proxy.exchange import Exchange
 from prefix_router.proxy.gate import Refusal
 from prefix_router.proxy.local_answers import Answer
 from prefix_router.routing.decision import Decision, Reason
@@ -49,23 +48,23 @@ class Replies:
     def __init__(self, *, decision_headers: bool) -> None:
         self._decision_headers = decision_headers
 
-    def headers(self, exchange: Exchange, decision: Decision | None) -> list[tuple[bytes, bytes]]:
+    def headers(self, record: RequestRecord, decision: Decision | None) -> list[tuple[bytes, bytes]]:
         """Return the headers that the router adds to every response."""
-        headers = [(b"x-request-id", exchange.request_id.encode())]
+        headers = [(b"x-request-id", record.request_id.encode())]
         if decision is not None and self._decision_headers:
             headers.append((b"x-prefix-router-backend", decision.member.name.encode()))
             headers.append((b"x-prefix-router-reason", _REASONS[decision.reason]))
         return headers
 
-    def answer(self, exchange: Exchange, downstream: Downstream, answer: Answer) -> None:
+    def answer(self, record: RequestRecord, downstream: Downstream, answer: Answer) -> None:
         """Send an answer of the router's own."""
-        exchange.status, exchange.outcome = answer.status, answer.outcome
-        exchange.subject = answer.subject
-        self._send(exchange, downstream, answer.status, answer.body, answer.headers)
+        record.status, record.outcome = answer.status, answer.outcome
+        record.api = answer.subject.api
+        self._send(record, downstream, answer.status, answer.body, answer.headers)
 
     def fail(
         self,
-        exchange: Exchange,
+        record: RequestRecord,
         downstream: Downstream,
         code: ErrorCode,
         message: str,
@@ -76,13 +75,13 @@ class Replies:
 
         retry_after_seconds: what a 503 or 429 recommends.
         """
-        exchange.outcome, exchange.error_code = outcome, code.value
+        record.outcome, record.error_code = outcome, code.value
         if downstream.started:
             downstream.abort()
             return
-        exchange.status = code.status
+        record.status = code.status
         if downstream.gone:
-            exchange.outcome = Outcome.CLIENT_DISCONNECTED
+            record.outcome = Outcome.CLIENT_DISCONNECTED
             return
         headers: tuple[tuple[bytes, bytes], ...] = ()
         if code.status in _TRY_AGAIN_STATUSES:
@@ -90,44 +89,44 @@ class Replies:
         if self._decision_headers:
             # Where a backend answers, this header says why it was chosen; here, why none was.
             headers += ((b"x-prefix-router-reason", code.value.encode()),)
-        body = code.body(message, anthropic=exchange.subject.api == "messages")
-        self._send(exchange, downstream, code.status, body, headers)
+        body = code.body(message, anthropic=record.api == "messages")
+        self._send(record, downstream, code.status, body, headers)
 
-    def fail_unroutable(self, exchange: Exchange, downstream: Downstream, fleet: Fleet) -> None:
+    def fail_unroutable(self, record: RequestRecord, downstream: Downstream, fleet: Fleet) -> None:
         """Say that no backend can take the request, and what is the matter with them."""
         if not fleet.members:
-            self.fail(exchange, downstream, ErrorCode.NO_BACKEND_CONFIGURED, "No backend is configured.")
+            self.fail(record, downstream, ErrorCode.NO_BACKEND_CONFIGURED, "No backend is configured.")
             return
         states = [
             "draining" if member.draining else member.state.value
             for member in fleet.members
-            if member.serves(exchange.subject.model)
+            if member.serves(record.model)
         ]
         counts = ", ".join(f"{states.count(state)} {state}" for state in sorted(set(states)))
         message = f"No backend can take this request now ({counts}). Try again shortly."
-        self.fail(exchange, downstream, ErrorCode.NO_BACKEND_AVAILABLE, message)
+        self.fail(record, downstream, ErrorCode.NO_BACKEND_AVAILABLE, message)
 
     def fail_overload(
-        self, exchange: Exchange, downstream: Downstream, refusal: Refusal, retry_after_seconds: int
+        self, record: RequestRecord, downstream: Downstream, refusal: Refusal, retry_after_seconds: int
     ) -> None:
         """Say that limits of the router's own are reached, and when to come again."""
         code, message = _OVERLOAD_ERRORS[refusal]
-        self.fail(exchange, downstream, code, message, retry_after_seconds=retry_after_seconds)
+        self.fail(record, downstream, code, message, retry_after_seconds=retry_after_seconds)
 
-    def fail_upstream(self, exchange: Exchange, downstream: Downstream, failure: Failure) -> None:
+    def fail_upstream(self, record: RequestRecord, downstream: Downstream, failure: Failure) -> None:
         """Say that backends were tried in vain; `failure` is what the last one did."""
         code, what = _UPSTREAM_ERRORS.get(failure, _UNREACHABLE)
-        attempts = f"after {exchange.attempts} attempt{'s' if exchange.attempts > 1 else ''}"
-        self.fail(exchange, downstream, code, f"{what} ({attempts}).", Outcome.UPSTREAM_FAILED)
+        attempts = f"after {record.attempts} attempt{'s' if record.attempts > 1 else ''}"
+        self.fail(record, downstream, code, f"{what} ({attempts}).", Outcome.UPSTREAM_FAILED)
 
     def _send(
         self,
-        exchange: Exchange,
+        record: RequestRecord,
         downstream: Downstream,
         status: int,
         body: bytes,
         headers: tuple[tuple[bytes, bytes], ...],
     ) -> None:
         phrase = HTTPStatus(status).phrase.encode()
-        own = [(b"Content-Type", b"application/json"), *headers, *self.headers(exchange, None)]
+        own = [(b"Content-Type", b"application/json"), *headers, *self.headers(record, None)]
         downstream.send(status, phrase, own, body)

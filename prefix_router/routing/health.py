@@ -28,7 +28,7 @@ Rules::
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import TYPE_CHECKING
 
@@ -68,7 +68,10 @@ class HealthPolicy:
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """The health of one backend. `since` is the time (seconds) at which the state was entered."""
+    """The health of one backend. `since` is the time (seconds) at which the state was entered.
+
+    flawless: in service, and nothing is held against it, so that another good request changes nothing.
+    """
 
     state: BackendState = BackendState.STARTING
     since: float = 0.0
@@ -76,11 +79,11 @@ class Health:
     request_failures: int = 0
     successes: int = 0
     lost_through_requests: bool = False
+    flawless: bool = field(init=False, repr=False, compare=False)
 
-    @property
-    def flawless(self) -> bool:
-        """Whether nothing is held against the backend."""
-        return not (self.probe_failures or self.request_failures or self.successes)
+    def __post_init__(self) -> None:
+        failures = self.probe_failures or self.request_failures
+        object.__setattr__(self, "flawless", self.state is BackendState.HEALTHY and not failures)
 
 
 def step(health: Health, event: HealthEvent, now: float, policy: HealthPolicy) -> Health:
@@ -111,12 +114,7 @@ def may_eject(states: Collection[BackendState], policy: HealthPolicy) -> bool:
     return out + 1 <= policy.max_ejected_fraction * len(states)
 
 
-_GOOD = (HealthEvent.REQUEST_OK, HealthEvent.PROBE_OK)
-
-
 def _in_service(health: Health, event: HealthEvent, now: float, policy: HealthPolicy) -> Health:
-    if health.state is BackendState.HEALTHY and event in _GOOD and health.flawless:
-        return health  # the answer to nearly every request
     if event is HealthEvent.REQUEST_OK or event is HealthEvent.PROBE_OK:
         # A green probe says nothing about failing requests: only a good request forgives those.
         failures = health.request_failures if event is HealthEvent.PROBE_OK else 0

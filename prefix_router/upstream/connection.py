@@ -369,7 +369,7 @@ class Connection(asyncio.Protocol):
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Keep a header as it is; trailers, which come after the head, are dropped."""
-        if self._response is not None and not self._response.status:
+        if self._head_waiter is not None and self._response is not None:
             self._response.headers.append((name, value))
 
     def on_headers_complete(self) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from prefix_router.observe.events import RequestFinished
+from prefix_router.observe.events import RequestRecord
 from prefix_router.proxy.fleet_store import ServedModel
 from prefix_router.routing.fleet import Backend, BackendName, BackendState
 from prefix_router.routing.health import HealthEvent
@@ -111,7 +111,7 @@ class Report(Struct, frozen=True, tag="report"):
 
     active: int
     waiting: int
-    finished: list[RequestFinished]
+    finished: list[RequestRecord]
     evidence: list[Evidence]
     lost: int = 0
     answers: int | None = None

@@ -18,7 +18,7 @@ from prefix_router.routing.health import HealthEvent
 from prefix_router.workers.messages import Evidence, Report
 
 if TYPE_CHECKING:
-    from prefix_router.observe.events import BackendChanged, EngineSample, RequestFinished
+    from prefix_router.observe.events import BackendChanged, EngineSample, RequestRecord
 
 BATCH_SECONDS = 0.05
 BATCH_EVENTS = 256
@@ -33,13 +33,13 @@ class Reporter:
         """`send` says whether the report was taken; `busy` counts requests that run, and those that wait."""
         self._send = send
         self._busy = busy
-        self._finished: list[RequestFinished] = []
+        self._finished: list[RequestRecord] = []
         self._evidence: list[Evidence] = []
         self._last: dict[str, HealthEvent] = {}
         self._lost = 0
         self._timer: asyncio.Handle | None = None
 
-    def request_finished(self, event: RequestFinished) -> None:
+    def request_finished(self, event: RequestRecord) -> None:
         """Report one finished request, soon."""
         if len(self._finished) >= MAX_KEPT_EVENTS:
             self._lost += 1

@@ -43,7 +43,9 @@ async def test_sigterm_lets_streams_finish_and_says_not_ready_meanwhile() -> Non
     release = asyncio.Event()
     async with streaming(release) as backend, router_process("--backend", backend.url) as router:
         reader, writer = await started_stream(router)
-        assert await router.readiness() == 200
+        async with asyncio.timeout(5):
+            while await router.readiness() != 200:  # the first round of probes may still be under way
+                await asyncio.sleep(0.01)
         router.signal(signal.SIGTERM)
         async with asyncio.timeout(5):
             while await router.readiness() != 503:

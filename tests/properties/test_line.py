@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from prefix_router.proxy.exchange import Exchange
+from prefix_router.observe.events import RequestRecord
 from prefix_router.proxy.gate import Entry, Gate, Question, Refusal
 from prefix_router.routing.admission import AdmissionLimits, Needs, Room, room_for
 from prefix_router.routing.decision import Query
@@ -93,8 +93,8 @@ class World:
             case ("come", Query() as query, pinned):
                 assert pinned is None or isinstance(pinned, str)
                 question = Question(query, self.strategy, None if pinned is None else BackendName(pinned))
-                exchange = Exchange(0.0, "r", "POST", "/")
-                task = asyncio.create_task(self.gate.enter(question, exchange))
+                record = RequestRecord("r", "POST", "/")
+                task = asyncio.create_task(self.gate.enter(question, record))
                 self.visits.append(Visit(len(self.visits), question.needs(), task))
             case ("end", int(index)):
                 self.end(index)

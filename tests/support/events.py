@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from prefix_router.observe.events import BackendChanged, EngineSample, Outcome, RequestFinished
+from prefix_router.observe.events import BackendChanged, EngineSample, Outcome, RequestRecord
 
 
 class Recorder:
     """Keeps events in order."""
 
     def __init__(self) -> None:
-        self.finished: list[RequestFinished] = []
+        self.finished: list[RequestRecord] = []
         self.changed: list[BackendChanged] = []
         self.samples: list[EngineSample] = []
 
-    def request_finished(self, event: RequestFinished) -> None:
+    def request_finished(self, event: RequestRecord) -> None:
         self.finished.append(event)
 
     def backend_changed(self, event: BackendChanged) -> None:
@@ -23,9 +23,9 @@ class Recorder:
         self.samples.append(event)
 
 
-def finished_request(request_id: str = "r") -> RequestFinished:
+def finished_request(request_id: str = "r") -> RequestRecord:
     """A request that no backend was needed for."""
-    return RequestFinished(
+    return RequestRecord(
         request_id=request_id,
         method="GET",
         path="/v1/models",

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from itertools import product
 
 from benchmarks.micro.case import Case, Run, again, each
-from prefix_router.observe.events import EngineSample, Observer, Outcome, RequestFinished
+from prefix_router.observe.events import EngineSample, Observer, Outcome, RequestRecord
 from prefix_router.observe.fanout import Fanout
 from prefix_router.observe.logs import AccessLog, set_level
 from prefix_router.observe.metrics import Metrics
@@ -85,8 +85,8 @@ def finished(
     reason: Reason = Reason.AFFINITY,
     status: int = 200,
     outcome: Outcome = Outcome.COMPLETED,
-) -> RequestFinished:
-    return RequestFinished(
+) -> RequestRecord:
+    return RequestRecord(
         request_id="0b1c7d54f0f94f1f8b8f7c1f1d3f6a52",
         method="POST",
         path="/v1/chat/completions",

@@ -2,15 +2,15 @@ from __future__ import annotations
 
 import pytest
 
-from prefix_router.observe.events import Outcome, RequestFinished
+from prefix_router.observe.events import Outcome, RequestRecord
 from prefix_router.routing.decision import Reason
 from prefix_router.routing.fleet import BackendName
 
 
 @pytest.fixture
-def request_finished() -> RequestFinished:
+def request_finished() -> RequestRecord:
     """A streamed chat request that went to its home `a`, with nothing unusual about it."""
-    return RequestFinished(
+    return RequestRecord(
         request_id="r1",
         method="POST",
         path="/v1/chat/completions",

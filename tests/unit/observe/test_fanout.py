@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from prefix_router.observe.events import BackendChanged, EngineSample, RequestFinished
+from prefix_router.observe.events import BackendChanged, EngineSample, RequestRecord
 from prefix_router.observe.fanout import Fanout
 from prefix_router.routing.fleet import BackendName, BackendState
 
@@ -21,7 +21,7 @@ class Recorder:
     broken: bool = False
     events: list[object] = field(default_factory=list)
 
-    def request_finished(self, event: RequestFinished) -> None:
+    def request_finished(self, event: RequestRecord) -> None:
         self._take(event)
 
     def backend_changed(self, event: BackendChanged) -> None:
@@ -36,7 +36,7 @@ class Recorder:
         self.events.append(event)
 
 
-def test_every_observer_gets_every_event(request_finished: RequestFinished) -> None:
+def test_every_observer_gets_every_event(request_finished: RequestRecord) -> None:
     first, second = Recorder(), Recorder()
     fanout = Fanout([first, second])
     fanout.request_finished(request_finished)
@@ -46,7 +46,7 @@ def test_every_observer_gets_every_event(request_finished: RequestFinished) -> N
 
 
 def test_an_observer_that_raises_harms_nobody_and_is_reported_once(
-    request_finished: RequestFinished, caplog: pytest.LogCaptureFixture
+    request_finished: RequestRecord, caplog: pytest.LogCaptureFixture
 ) -> None:
     broken, also_broken, sound = Recorder(broken=True), Recorder(broken=True), Recorder()
     fanout = Fanout([broken, also_broken, sound])

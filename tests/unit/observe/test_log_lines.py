@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from prefix_router.observe.events import Outcome, RequestFinished, RetryCause
+from prefix_router.observe.events import Outcome, RequestRecord, RetryCause
 from prefix_router.observe.log_lines import (
     MAX_VALUE_CHARACTERS,
     JsonFormatter,
@@ -23,7 +23,7 @@ from prefix_router.routing.fleet import BackendName
 NASTY = ["\n", "\r\nlevel=error", "\x1b[31m", "\x00", "\u2028", "\u202e", "\x85", "\ud800", "\x7f"]
 
 
-def finished(**changes: Any) -> RequestFinished:
+def finished(**changes: Any) -> RequestRecord:
     values: dict[str, Any] = {
         "request_id": "r1",
         "method": "POST",
@@ -49,7 +49,7 @@ def finished(**changes: Any) -> RequestFinished:
         "cached_tokens": 96,
         "completion_tokens": 7,
     }
-    return RequestFinished(**values | changes)
+    return RequestRecord(**values | changes)
 
 
 def record(message: str = "m", **attributes: Any) -> logging.LogRecord:

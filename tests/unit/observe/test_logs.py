@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from prefix_router.observe.events import BackendChanged, EngineSample, Outcome, RequestFinished
+from prefix_router.observe.events import BackendChanged, EngineSample, Outcome, RequestRecord
 from prefix_router.observe.logs import AccessLog, Logs, configure, set_level
 from prefix_router.routing.fleet import BackendName, BackendState
 
 A = BackendName("a")
-FINISHED = RequestFinished(
+FINISHED = RequestRecord(
     request_id="r1",
     method="POST",
     path="/v1/chat/completions",

@@ -15,7 +15,7 @@ from prefix_router.observe.events import (
     BackendChanged,
     EngineSample,
     Outcome,
-    RequestFinished,
+    RequestRecord,
     RetryCause,
 )
 from prefix_router.observe.metrics import Metrics
@@ -66,7 +66,7 @@ def metrics(in_flight: dict[str, int]) -> Metrics:
 
 
 @pytest.fixture
-def finish(metrics: Metrics, request_finished: RequestFinished) -> Callable[..., None]:
+def finish(metrics: Metrics, request_finished: RequestRecord) -> Callable[..., None]:
     def finish(**changes: Any) -> None:
         metrics.request_finished(replace(request_finished, **changes))
 

@@ -9,7 +9,7 @@ from prefix_router.observe.events import (
     BackendChanged,
     EngineSample,
     Outcome,
-    RequestFinished,
+    RequestRecord,
     RetryCause,
 )
 from prefix_router.observe.totals import Totals
@@ -17,7 +17,7 @@ from prefix_router.routing.decision import Reason
 from prefix_router.routing.fleet import BackendName, BackendState
 
 A, B = BackendName("a"), BackendName("b")
-EVENT = RequestFinished(
+EVENT = RequestRecord(
     request_id="r",
     method="POST",
     path="/v1/completions",

@@ -7,33 +7,36 @@ from prefix_router.openai_api.sse import SseObserver
 from prefix_router.openai_api.usage import JsonUsageObserver
 
 
-@pytest.mark.parametrize("content_type", ["text/event-stream", "Text/Event-Stream; charset=utf-8"])
-@pytest.mark.parametrize("encoding", [None, "", "identity", " Identity "])
-def test_an_event_stream_is_watched_as_one(content_type: str, encoding: str | None) -> None:
+@pytest.mark.parametrize(
+    "content_type",
+    [b"text/event-stream", b"text/event-stream; charset=utf-8", b"Text/Event-Stream;charset=utf-8"],
+)
+@pytest.mark.parametrize("encoding", [None, b"", b"identity", b" Identity "])
+def test_an_event_stream_is_watched_as_one(content_type: bytes, encoding: bytes | None) -> None:
     assert isinstance(response_observer(content_type, encoding, 200), SseObserver)
 
 
-@pytest.mark.parametrize("content_type", ["application/json", "application/json;charset=utf-8"])
+@pytest.mark.parametrize("content_type", [b"application/json", b"application/json;charset=utf-8"])
 @pytest.mark.parametrize("status", [200, 201])
-def test_a_json_document_is_read_at_its_end(content_type: str, status: int) -> None:
+def test_a_json_document_is_read_at_its_end(content_type: bytes, status: int) -> None:
     assert isinstance(response_observer(content_type, None, status), JsonUsageObserver)
 
 
 @pytest.mark.parametrize(
     ("content_type", "encoding", "status"),
     [
-        ("audio/mpeg", None, 200),
+        (b"audio/mpeg", None, 200),
         (None, None, 200),
-        ("application/jsonlines", None, 200),
-        ("application/json", "gzip", 200),
-        ("text/event-stream", "br", 200),
-        ("application/json", None, 400),
-        ("text/event-stream", None, 503),
-        ("application/json", None, 304),
+        (b"application/jsonlines", None, 200),
+        (b"application/json", b"gzip", 200),
+        (b"text/event-stream", b"br", 200),
+        (b"application/json", None, 400),
+        (b"text/event-stream", None, 503),
+        (b"application/json", None, 304),
     ],
 )
 def test_what_cannot_be_read_or_says_nothing_is_not_watched(
-    content_type: str | None, encoding: str | None, status: int
+    content_type: bytes | None, encoding: bytes | None, status: int
 ) -> None:
     observer = response_observer(content_type, encoding, status)
     assert isinstance(observer, NullObserver)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from prefix_router.proxy.exchange import Exchange
+from prefix_router.observe.events import RequestRecord
 from prefix_router.proxy.gate import Entry, Gate, Question, Refusal
 from prefix_router.routing.admission import AdmissionLimits
 from prefix_router.routing.decision import Decision, Query, Reason
@@ -41,7 +41,7 @@ class Visit:
     """One request at the gate."""
 
     task: asyncio.Task[Entry | Refusal]
-    exchange: Exchange
+    record: RequestRecord
 
     @property
     def entry(self) -> Entry:
@@ -69,8 +69,8 @@ class Scene:
             STRATEGY,
             None if pinned is None else BackendName(pinned),
         )
-        exchange = Exchange(0.0, "r", "POST", "/", queue_seconds=waited)
-        visit = Visit(asyncio.create_task(self.gate.enter(question, exchange)), exchange)
+        record = RequestRecord("r", "POST", "/", queue_seconds=waited)
+        visit = Visit(asyncio.create_task(self.gate.enter(question, record)), record)
         self.visits.append(visit)
         await asyncio.sleep(0)
         return visit
@@ -92,7 +92,7 @@ async def test_with_room_a_request_gets_a_decision_and_its_lease_at_once() -> No
     at = scene(member("a", limit=1))
     visit = await at.come()
     assert visit.entry.decision == Decision(at.store.fleet.members[0], Reason.KEYLESS)
-    assert visit.exchange.queue_seconds is None
+    assert visit.record.queue_seconds is None
     assert at.store.fleet.members[0].in_flight.count == 1
     visit.entry.lease.release()
     assert at.store.fleet.members[0].in_flight.count == 0
@@ -111,7 +111,7 @@ async def test_a_lease_that_ends_goes_to_the_first_in_line_and_to_nobody_else() 
     await asyncio.sleep(0)
     assert third.task.done()
     assert not late.task.done()
-    assert second.exchange.queue_seconds is not None
+    assert second.record.queue_seconds is not None
     third.entry.lease.release()
     await asyncio.sleep(0)
     late.entry.lease.release()
@@ -190,7 +190,7 @@ async def test_patience_ends_with_the_timeout_and_the_place_is_given_up() -> Non
     waiter = await at.come()
     assert await waiter.task is Refusal.QUEUE_TIMEOUT
     assert at.gate.waiting == 0
-    assert waiter.exchange.queue_seconds is not None
+    assert waiter.record.queue_seconds is not None
 
 
 async def test_all_attempts_of_a_request_share_one_timeout() -> None:
@@ -198,7 +198,7 @@ async def test_all_attempts_of_a_request_share_one_timeout() -> None:
     await at.come()
     waiter = await at.come(waited=FOR_EVER + 1)
     assert await waiter.task is Refusal.QUEUE_TIMEOUT
-    assert (waiter.exchange.queue_seconds or 0) > FOR_EVER
+    assert (waiter.record.queue_seconds or 0) > FOR_EVER
 
 
 async def test_a_client_that_leaves_gives_up_its_place_at_once() -> None:
@@ -325,7 +325,7 @@ async def test_a_strategy_that_fails_for_a_waiter_fails_that_request_alone() -> 
     at = scene(member("a", limit=1))
     holder = await at.come()
     failing = asyncio.create_task(
-        at.gate.enter(Question(query(), Failing()), Exchange(0.0, "r", "POST", "/"))
+        at.gate.enter(Question(query(), Failing()), RequestRecord("r", "POST", "/"))
     )
     await asyncio.sleep(0)
     waiter = await at.come()
@@ -344,14 +344,14 @@ async def test_a_strategy_that_has_nobody_though_there_is_room_keeps_nobody_wait
 
     at = scene(member("a"))
     question = Question(query(), Declining())
-    assert await at.gate.enter(question, Exchange(0.0, "r", "POST", "/")) is Refusal.UNROUTABLE
+    assert await at.gate.enter(question, RequestRecord("r", "POST", "/")) is Refusal.UNROUTABLE
 
 
 async def test_a_failure_that_comes_together_with_a_cancellation_is_nobodys_lease() -> None:
     at = scene(member("a", limit=1))
     holder = await at.come()
     failing = asyncio.create_task(
-        at.gate.enter(Question(query(), Failing()), Exchange(0.0, "r", "POST", "/"))
+        at.gate.enter(Question(query(), Failing()), RequestRecord("r", "POST", "/"))
     )
     await asyncio.sleep(0)
     holder.entry.lease.release()
