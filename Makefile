@@ -1,4 +1,4 @@
-# make setup | check | test | test-vllm | conformance | conformance-peers | coverage | demo | bench-streams | bench-micro | bench-dataplane | soak | chaos
+# make setup | check | test | test-vllm | conformance | conformance-peers | coverage | demo | bench-streams | bench-workers | bench-micro | bench-dataplane | soak | chaos
 # Everything lands in .venv (and .venv-vllm, .tools); nothing is installed elsewhere.
 
 PYTHON ?= python3
@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 SOURCES := prefix_router conformance tests benchmarks scripts
 
-.PHONY: setup check format test test-vllm conformance conformance-peers coverage demo bench-streams bench-micro bench-dataplane soak chaos clean
+.PHONY: setup check format test test-vllm conformance conformance-peers coverage demo bench-streams bench-workers bench-micro bench-dataplane soak chaos clean
 
 setup: $(VENV)/.installed
 
@@ -58,19 +58,25 @@ demo: setup
 bench-streams: setup
 	$(BIN)/python benchmarks/streams.py --output benchmarks/results/streams.json
 
+bench-workers: setup
+	$(BIN)/python -m benchmarks.workers
+
 bench-micro: setup
 	$(BIN)/python -m benchmarks.micro
 
 bench-dataplane: setup
 	scripts/install_tools.sh bench
-	scripts/setup_peers.sh
-	$(BIN)/python -m benchmarks.dataplane --workers
+	scripts/setup_bench_python.sh
+	PYTHON="$$(readlink -f .venv-bench/bin/python)" scripts/setup_peers.sh
+	$(BIN)/python -m benchmarks.dataplane --seconds 3 --workers
 
 soak: setup
-	$(BIN)/python benchmarks/soak.py
+	$(BIN)/python -m benchmarks.soak
+	$(BIN)/python -m benchmarks.soak --workers 2
 
 chaos: setup
-	$(BIN)/python benchmarks/chaos.py
+	$(BIN)/python -m benchmarks.chaos
+	$(BIN)/python -m benchmarks.chaos --workers 2
 
 clean:
 	rm -rf build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage*

@@ -14,14 +14,15 @@ folder=${1:-.venv-peers}
 [ $# -eq 0 ] || shift
 names=${*:-vllm-router smg litellm}
 python=${PYTHON:-python3}
+pip_python=.venv/bin/python # installs into environments that have no pip; there after `make setup`
 
 install() {
     name=$1
     shift
     if [ ! -x "$folder/$name/bin/python" ]; then
-        "$python" -m venv "$folder/$name"
+        "$python" -m venv --without-pip "$folder/$name"
     fi
-    "$folder/$name/bin/python" -m pip install --quiet --disable-pip-version-check "$@"
+    "$pip_python" -m pip --python "$folder/$name/bin/python" install --quiet --disable-pip-version-check "$@"
 }
 
 for name in $names; do

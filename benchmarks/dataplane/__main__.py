@@ -25,7 +25,15 @@ from benchmarks.dataplane.chart import svg
 from benchmarks.dataplane.measure import Bench, Sample, backend
 from benchmarks.dataplane.processes import Cores
 from benchmarks.dataplane.report import markdown
-from benchmarks.dataplane.routers import DIRECT, ROUTERS, MissingError, Router, tool, with_workers
+from benchmarks.dataplane.routers import (
+    DIRECT,
+    ROUTERS,
+    MissingError,
+    Router,
+    interpreters,
+    tool,
+    with_workers,
+)
 from benchmarks.dataplane.summary import summarize
 from benchmarks.dataplane.workloads import QUICK, WORKLOADS, Workload
 from benchmarks.support.machine import description, raise_file_limit
@@ -132,10 +140,19 @@ def main() -> int:
         "machine": description(),
         "rounds": f"{options.rounds}, with {options.seconds} s for each measurement; "
         f"{time.monotonic() - began:.0f} s in all",
+        "interpreters": _interpreters(),
         "versions": ", ".join(f"{name} {version}" for name, version in versions.items()),
     }
     write_results(options.output, samples, workers, facts)
     return 0
+
+
+def _interpreters() -> str:
+    measured, here, faster = interpreters()
+    text = (
+        f"prefix_router runs under CPython {measured} (scripts/setup_bench_python.sh); the plain build is the"
+    )
+    return f"{text} {here} of .venv, on which a loop of plain Python takes {faster:.2f} × as long"
 
 
 def write_results(

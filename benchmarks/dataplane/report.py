@@ -26,10 +26,11 @@ ratios are taken within a round, and then their median.
 Every body of a stream is compared with what the backend sent, byte by byte (LiteLLM writes events anew: of
 its streams, the texts). Prompts differ (512 bodies, four of which begin alike; 64 bodies of 400 KB). Every
 router gets the same bytes. No session header is sent: vllm-router's consistent_hash then hashes the body,
-which costs it less than reading the header. prefix_router runs with all its defaults, metrics and health
-checks included. All routers log warnings only, and are given room for 100,000 requests at once where they
-have such a limit. LiteLLM runs without keys and database, with a price for the model. nginx knows nothing of
-prompts: it is the floor.
+which costs it less than reading the header. prefix_router runs with all its defaults, metrics and
+health checks included, under the interpreter that LiteLLM has as well; *plain Python build* is the same
+router under the interpreter of this checkout's own environment. All routers log warnings only, and are given
+room for 100,000 requests at once where they have such a limit. LiteLLM runs without keys and database, with a
+price for the model. nginx knows nothing of prompts: it is the floor.
 
 Streams take their time whatever the router does: with them the rate is at most 625/s (5 ms), 310/s (50 ms)
 and 3,900/s (mixed), and CPU is what to compare.

@@ -20,6 +20,7 @@ from benchmarks.dataplane.wire import MODEL
 
 ROOT = Path(__file__).resolve().parents[2]
 PEERS = ROOT / ".venv-peers"
+OWN_PYTHON = ROOT / ".venv-bench" / "bin" / "python"
 TOOLS = ROOT / ".tools" / "bin"
 OWN = "prefix_router"
 DIRECT = "direct"
@@ -79,9 +80,15 @@ def _output(command: Sequence[str]) -> str:
     return (done.stdout + done.stderr).strip()
 
 
-def own_command(place: Place, workers: int = 1) -> list[str]:
+def _own_python() -> str:
+    if not OWN_PYTHON.exists():
+        raise MissingError(f"{OWN_PYTHON} is missing: run scripts/setup_bench_python.sh")
+    return str(OWN_PYTHON)
+
+
+def own_command(place: Place, workers: int = 1, python: str = "") -> list[str]:
     """Return the command of this checkout: all features as they are by default."""
-    command = [sys.executable, "-m", "prefix_router", "serve", "--host", "127.0.0.1"]
+    command = [python or _own_python(), "-m", "prefix_router", "serve", "--host", "127.0.0.1"]
     command += ["--port", str(place.port), "--admin-port", str(place.admin_port), "--log-level", "warning"]
     command += ["--workers", str(workers)]
     return [*command, *(part for url in place.backends for part in ("--backend", url))]
@@ -97,7 +104,26 @@ def with_workers(workers: int) -> Router:
 
 
 def _own_version() -> str:
-    return _output([sys.executable, "-m", "prefix_router", "--version"]).rpartition(" ")[2]
+    return _output([_own_python(), "-m", "prefix_router", "--version"]).rpartition(" ")[2]
+
+
+def _own_command_here(place: Place) -> list[str]:
+    return own_command(place, python=sys.executable)
+
+
+def interpreters() -> tuple[str, str, float]:
+    """Return the versions of the interpreter that is measured and of the one here, and how much faster it is.
+
+    The last is the ratio of the times of a loop that calls, allocates and looks up, the best of several.
+    """
+    loop = (
+        "import sys,timeit\nclass A:\n  __slots__=('x',)\n  def __init__(s,x): s.x=x\n"
+        "  def f(s): return s.x\n"
+        "t=min(timeit.repeat(lambda: [A(i).f() for i in range(1000)],number=100,repeat=7))\n"
+        "print(sys.version.split()[0],t)"
+    )
+    found = [_output([python, "-c", loop]).split() for python in (_own_python(), sys.executable)]
+    return found[0][0], found[1][0], float(found[1][1]) / float(found[0][1])
 
 
 def _vllm_router(policy: str) -> Callable[[Place], list[str]]:
@@ -192,6 +218,7 @@ _SMG_VERSION = _package_version("smg", "smg")
 
 ROUTERS = (
     Router(OWN, "prefix_router", own_command, _own_version),
+    Router("own-plain", "prefix_router, plain Python build", _own_command_here, _own_version),
     Router(
         "vllm-consistent-hash", "vllm-router consistent_hash", _vllm_router("consistent_hash"), _VLLM_VERSION
     ),
