@@ -34,6 +34,7 @@ from prefix_router.routing.fleet import BackendName, BackendState
 if TYPE_CHECKING:
     from prefix_router.observe.events import BackendChanged, EngineSample, RequestRecord
 
+_REASONS = {reason: reason.value for reason in Reason}
 _STATUS_CLASSES = {2: "2xx", 3: "3xx", 4: "4xx", 5: "5xx"}
 _ABORTED = frozenset((Outcome.CLIENT_DISCONNECTED, Outcome.UPSTREAM_TRUNCATED))
 
@@ -168,7 +169,7 @@ class Metrics:
 
 
 def _reason(event: RequestRecord) -> str:
-    return NONE if event.reason is None else event.reason.value
+    return NONE if event.reason is None else _REASONS[event.reason]
 
 
 def _status_class(event: RequestRecord) -> str:

@@ -97,20 +97,15 @@ def request_head(
     return b"".join(parts)
 
 
-def response_headers(headers: RawHeaders, named: frozenset[bytes] | None = None) -> list[tuple[bytes, bytes]]:
-    """Return the end-to-end headers of a backend's response; its framing is left to the sender.
+def response_lines(headers: RawHeaders, named: frozenset[bytes] | None = None) -> bytes:
+    """Return the end-to-end headers of a backend's response as they go on the wire, each with its line end.
 
-    named: as for `request_head`.
+    Its framing is left to the sender. named: as for `request_head`.
     """
     if named is None:
         named = named_by_connection(value for name, value in headers if name.lower() == b"connection")
-    if not named:
-        return [pair for pair in headers if pair[0].lower() not in _REPLACED_DOWNSTREAM]
-    return [
-        pair
-        for pair in headers
-        if (lowered := pair[0].lower()) not in _REPLACED_DOWNSTREAM and lowered not in named
-    ]
+    replaced = _REPLACED_DOWNSTREAM | named if named else _REPLACED_DOWNSTREAM
+    return b"".join([b"%b: %b\r\n" % pair for pair in headers if pair[0].lower() not in replaced])
 
 
 def header(headers: RawHeaders, name: bytes) -> bytes | None:

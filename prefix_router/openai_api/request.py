@@ -35,6 +35,8 @@ MAX_PROMPT_CACHE_KEY_CHARACTERS = 128
 class Api(Enum):
     """The API that a path belongs to. The values are metric labels."""
 
+    __hash__ = object.__hash__  # members are compared by identity; Enum's own hash is a call in Python
+
     CHAT = "chat"
     COMPLETIONS = "completions"
     RESPONSES = "responses"

@@ -21,6 +21,7 @@ from prefix_router.routing.decision import Strategy
 from prefix_router.routing.key import PrefixKey, PrefixRule, PrefixUnit, TokenEncoder, key_steps, prefix_key
 
 _SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
+_LABELS = {api: api.value for api in Api}
 _RESPONSES_PREFIX = "/v1/responses/"
 
 
@@ -117,7 +118,7 @@ class Decider:
         self, path: str, headers: Mapping[str, str], request: RoutingRequest, key: PrefixKey | None
     ) -> Subject:
         return Subject(
-            api=request.api.value,
+            api=_LABELS[request.api],
             model=request.model,
             stream=request.stream,
             key=None if key is None else key.value,

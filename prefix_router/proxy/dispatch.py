@@ -19,7 +19,7 @@ from prefix_router.openai_api.headers import (
     has_dot_segments,
     named_by_connection,
     request_head,
-    response_headers,
+    response_lines,
 )
 from prefix_router.openai_api.observer import response_observer
 from prefix_router.proxy.body import RequestBody
@@ -278,10 +278,9 @@ class Dispatcher:
     ) -> None:
         record, downstream = errand.record, errand.downstream
         watch = response_observer(response.content_type, response.content_encoding, response.status)
-        added = errand.policy.replies.headers(record, decision)
         named = named_by_connection(response.connection) if response.connection else _NONE
-        headers = response_headers(response.headers, named) + added
-        downstream.start(response.status, response.reason, headers, response.content_length)
+        lines = response_lines(response.headers, named) + errand.policy.replies.lines(record, decision)
+        downstream.start(response.status, response.reason, lines, response.content_length)
         if not response.waiting:
             downstream.flush()
         record.router_seconds += self._clock() - received

@@ -16,7 +16,6 @@ from __future__ import annotations
 import asyncio
 import socket
 import struct
-from collections.abc import Sequence
 from contextlib import suppress
 
 from aiohttp import HttpVersion10, HttpVersion11
@@ -24,8 +23,6 @@ from aiohttp import HttpVersion10, HttpVersion11
 from prefix_router.proxy.client_request import ClientRequest
 
 _RESET_ON_CLOSE = struct.pack("ii", 1, 0)
-
-RawHeaders = Sequence[tuple[bytes, bytes]]
 
 
 _JOINED_BYTES = 16 * 1024
@@ -74,30 +71,28 @@ class Downstream:
         if not self._http10:
             self._transport().write(b"HTTP/1.1 100 Continue\r\n\r\n")
 
-    def start(self, status: int, reason: bytes, headers: RawHeaders, content_length: int | None) -> None:
+    def start(self, status: int, reason: bytes, lines: bytes, content_length: int | None) -> None:
         """Begin with the head, which goes out with the next bytes.
 
-        content_length: bytes to come (or that a HEAD answer announces), None if unknown.
+        lines: its headers but for the framing, each with its line end. content_length: bytes to come (or
+        that a HEAD answer announces), None if unknown.
         """
         bodiless = self._head_only or status in (204, 304)
-        parts = [b"HTTP/1.1 %d " % status, reason, b"\r\n"]
-        for name, value in headers:
-            parts += (name, b": ", value, b"\r\n")
+        framing = b""
         if content_length is not None and status != 204:
-            parts.append(b"Content-Length: %d\r\n" % content_length)
+            framing = b"Content-Length: %d\r\n" % content_length
         elif not bodiless:
             if self._http10:
                 self.keep_alive = False
             else:
                 self._chunked = True
-                parts.append(b"Transfer-Encoding: chunked\r\n")
+                framing = b"Transfer-Encoding: chunked\r\n"
         if not self.keep_alive:
-            parts.append(b"Connection: close\r\n")
+            framing += b"Connection: close\r\n"
         elif self._version == HttpVersion10:
-            parts.append(b"Connection: keep-alive\r\n")
-        parts.append(b"\r\n")
+            framing += b"Connection: keep-alive\r\n"
         self.started = True
-        self._head = b"".join(parts)
+        self._head = b"HTTP/1.1 %d %b\r\n%b%b\r\n" % (status, reason, lines, framing)
 
     def flush(self) -> None:
         """Send the head if it has not been sent."""
@@ -150,9 +145,9 @@ class Downstream:
             self._finished = True
             self._transport().write(b"0\r\n\r\n")
 
-    def send(self, status: int, reason: bytes, headers: RawHeaders, body: bytes) -> None:
-        """Send a whole, small response."""
-        self.start(status, reason, headers, len(body))
+    def send(self, status: int, reason: bytes, lines: bytes, body: bytes) -> None:
+        """Send a whole, small response. lines: as for `start`."""
+        self.start(status, reason, lines, len(body))
         if body and not self._head_only:
             self.put(body, last=True)
         else:

@@ -48,13 +48,16 @@ class Replies:
     def __init__(self, *, decision_headers: bool) -> None:
         self._decision_headers = decision_headers
 
-    def headers(self, record: RequestRecord, decision: Decision | None) -> list[tuple[bytes, bytes]]:
-        """Return the headers that the router adds to every response."""
-        headers = [(b"x-request-id", record.request_id.encode())]
-        if decision is not None and self._decision_headers:
-            headers.append((b"x-prefix-router-backend", decision.member.name.encode()))
-            headers.append((b"x-prefix-router-reason", _REASONS[decision.reason]))
-        return headers
+    def lines(self, record: RequestRecord, decision: Decision | None) -> bytes:
+        """Return the header lines that the router adds to every response."""
+        request_id = record.request_id.encode()
+        if decision is None or not self._decision_headers:
+            return b"x-request-id: %b\r\n" % request_id
+        return b"x-request-id: %b\r\nx-prefix-router-backend: %b\r\nx-prefix-router-reason: %b\r\n" % (
+            request_id,
+            decision.member.backend.name.encode(),
+            _REASONS[decision.reason],
+        )
 
     def answer(self, record: RequestRecord, downstream: Downstream, answer: Answer) -> None:
         """Send an answer of the router's own."""
@@ -128,5 +131,5 @@ class Replies:
         headers: tuple[tuple[bytes, bytes], ...],
     ) -> None:
         phrase = HTTPStatus(status).phrase.encode()
-        own = [(b"Content-Type", b"application/json"), *headers, *self.headers(record, None)]
-        downstream.send(status, phrase, own, body)
+        own = b"".join([b"%b: %b\r\n" % pair for pair in ((b"Content-Type", b"application/json"), *headers)])
+        downstream.send(status, phrase, own + self.lines(record, None), body)

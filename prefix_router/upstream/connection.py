@@ -42,6 +42,7 @@ class Connection(asyncio.Protocol):
 
     __slots__ = (
         "_body",
+        "_chunked",
         "_closed",
         "_deadline",
         "_drain_waiter",
@@ -94,6 +95,7 @@ class Connection(asyncio.Protocol):
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = math.inf
         self._sending = False
+        self._chunked = False
         self._message_ended = False
         self._reusable = False
         self._until_close = False
@@ -127,6 +129,7 @@ class Connection(asyncio.Protocol):
         self._method = method
         self._head_bytes = 0
         self._idle_seconds = idle_seconds
+        self._chunked = False
         self._message_ended = False
         self._reusable = False
         self._until_close = False
@@ -369,8 +372,26 @@ class Connection(asyncio.Protocol):
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Keep a header as it is; trailers, which come after the head, are dropped."""
-        if self._head_waiter is not None and self._response is not None:
-            self._response.headers.append((name, value))
+        if self._head_waiter is None or self._response is None:
+            return
+        self._response.headers.append((name, value))
+        lowered = name.lower()
+        if lowered in _NOTED:
+            self._note(self._response, lowered, value)
+
+    def _note(self, response: Response, name: bytes, value: bytes) -> None:
+        if name == b"content-length":
+            response.content_length = int(value)
+        elif name == b"content-type":
+            response.content_type = response.content_type or value
+        elif name == b"content-encoding":
+            response.content_encoding = response.content_encoding or value
+        elif name == b"connection":
+            response.connection += (value,)
+        else:
+            self._chunked = True
+            if value.strip().lower() != b"chunked":
+                raise _ResponseRefusedError("transfer encoding other than chunked")
 
     def on_headers_complete(self) -> None:
         """The head is whole: tell the sender, unless it is an interim response."""
@@ -381,28 +402,12 @@ class Connection(asyncio.Protocol):
         if status < 200:
             if status == 101:
                 raise _ResponseRefusedError("protocol switch that nobody asked for")
-            response.reason = b""
-            response.headers.clear()
+            response.forget_head()  # an interim response leaves nothing behind
+            self._chunked = False
             return
         response.status = status
         self._deadline = math.inf
-        chunked = False
-        for name, value in response.headers:
-            lowered = name.lower()
-            if lowered not in _NOTED:
-                continue
-            if lowered == b"content-length":
-                response.content_length = int(value)
-            elif lowered == b"content-type":
-                response.content_type = response.content_type or value
-            elif lowered == b"content-encoding":
-                response.content_encoding = response.content_encoding or value
-            elif lowered == b"connection":
-                response.connection += (value,)
-            else:
-                chunked = True
-                if value.strip().lower() != b"chunked":
-                    raise _ResponseRefusedError("transfer encoding other than chunked")
+        chunked = self._chunked
         if chunked:
             response.content_length = None
         no_body = self._method == b"HEAD" or status in (204, 304)

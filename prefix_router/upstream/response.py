@@ -65,12 +65,7 @@ class Response:
 
     def __init__(self, connection: ResponseSource) -> None:
         self.status = 0
-        self.reason = b""
-        self.headers: RawHeaders = []
-        self.content_length: int | None = None
-        self.content_type: bytes | None = None
-        self.content_encoding: bytes | None = None
-        self.connection: tuple[bytes, ...] = ()
+        self.forget_head()
         self._connection: ResponseSource | None = connection
         self._chunks: list[bytes] = []
         self._buffered = 0
@@ -78,6 +73,15 @@ class Response:
         self._error: UpstreamError | None = None
         self._taker: Taker | None = None
         self._waiter: asyncio.Future[bool] | None = None
+
+    def forget_head(self) -> None:
+        """Begin anew with the head."""
+        self.reason = b""
+        self.headers: RawHeaders = []
+        self.content_length: int | None = None
+        self.content_type: bytes | None = None
+        self.content_encoding: bytes | None = None
+        self.connection: tuple[bytes, ...] = ()
 
     @property
     def complete(self) -> bool:

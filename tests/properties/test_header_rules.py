@@ -10,8 +10,8 @@ from prefix_router.openai_api.headers import (
     ROUTER_HEADERS,
     origin_form,
     request_head,
-    response_headers,
 )
+from tests.support.header_lines import response_headers
 
 OWN_UPSTREAM = {
     b"host",

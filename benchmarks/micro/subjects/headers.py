@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from benchmarks.micro.case import Case, again
-from prefix_router.openai_api.headers import request_head, response_headers
+from prefix_router.openai_api.headers import request_head, response_lines
 
 _TIMES = 200
 
@@ -49,8 +49,8 @@ def cases() -> list[Case]:
     return [
         Case(f"request_head, {len(REQUEST)} headers", _TIMES, lambda: again(head, _TIMES)),
         Case(
-            f"response_headers, {len(RESPONSE)} headers",
+            f"response_lines, {len(RESPONSE)} headers",
             _TIMES,
-            lambda: again(partial(response_headers, RESPONSE), _TIMES),
+            lambda: again(partial(response_lines, RESPONSE), _TIMES),
         ),
     ]

@@ -13,8 +13,8 @@ from prefix_router.openai_api.headers import (
     is_valid_request_id,
     origin_form,
     request_head,
-    response_headers,
 )
+from tests.support.header_lines import response_headers
 
 
 def head(headers: list[tuple[bytes, bytes]], **changes: Any) -> list[bytes]:
