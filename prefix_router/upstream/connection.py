@@ -281,6 +281,7 @@ class Connection(asyncio.Protocol):
         response = self._response
         if response is not None and self._until_close and exc is None and self._head_waiter is None:
             self._response = None
+            self._close()
             response.finish()
         elif self._head_waiter is not None and self._head_bytes == 0:
             self.fail(ErrorKind.RESET, _lost(exc))

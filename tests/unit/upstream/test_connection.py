@@ -1,11 +1,12 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import AsyncIterator
 
 import pytest
 
-from prefix_router.upstream.connection import READ_HIGH_WATER_BYTES
+from prefix_router.upstream.connection import READ_HIGH_WATER_BYTES, Connection
 from prefix_router.upstream.errors import ErrorKind, UpstreamError
 from prefix_router.upstream.pool import Pool, Timeouts
 from prefix_router.upstream.response import Response
@@ -380,3 +381,35 @@ async def test_an_answer_or_death_is_seen_while_the_client_still_sends(answers: 
                 await pool.send(b"POST", HEAD, slow())
             assert caught.value.kind is ErrorKind.RESET
         assert pool.idle_connections == 0
+
+
+@pytest.mark.parametrize(
+    "wire",
+    [
+        b"HTTP/1.1 200 OK\r\n\r\nhi",
+        b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\nhi",
+        CHUNKED + b"2\r\nhi\r\n",
+    ],
+    ids=["until-close", "close", "broken"],
+)
+async def test_a_connection_that_has_ended_is_not_kept_by_its_timer(wire: bytes) -> None:
+    async def script(conversation: Conversation) -> None:
+        await conversation.request()
+        await conversation.send(wire[:-1])
+        await begun.wait()  # so that the body is waited for, with a deadline
+        await conversation.send(wire[-1:])
+
+    begun = asyncio.Event()
+    async with ScriptedBackend(script) as backend:
+        pool = Pool("127.0.0.1", backend.port, Timeouts())
+        response = await pool.send(b"POST", HEAD, b"{}")
+        reading = asyncio.ensure_future(read_all(response))
+        await asyncio.sleep(0)
+        begun.set()
+        await asyncio.wait([reading])
+        assert reading.exception() is not None or reading.result() == b"hi"
+        pool.close()
+    del response, reading
+    await asyncio.sleep(0)
+    gc.collect()
+    assert not [found for found in gc.get_objects() if type(found) is Connection]
