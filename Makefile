@@ -60,6 +60,7 @@ bench-streams: setup
 
 bench-workers: setup
 	$(BIN)/python -m benchmarks.workers
+	$(BIN)/python -m benchmarks.lines
 
 bench-micro: setup
 	$(BIN)/python -m benchmarks.micro

@@ -22,7 +22,7 @@ from typing import Any
 from benchmarks.support.backend_process import BackendProcess
 from benchmarks.support.faults import FAULTS, inject
 from benchmarks.support.machine import description, raise_file_limit
-from benchmarks.support.report import kinds, table, write
+from benchmarks.support.report import file_name, kinds, processes, see_also, table, with_workers, write
 from benchmarks.support.router_process import RouterProcess
 from benchmarks.support.scenario import FULL, QUICK, TINY, Arena, Report, Scale
 from benchmarks.support.storms import HEAD_SECONDS, STORMS, raise_storm
@@ -106,7 +106,7 @@ def _say(report: Report) -> None:
         print(f"{'':22} {report}", flush=True)
 
 
-def markdown(reports: list[Report], command: str) -> str:
+def markdown(reports: list[Report], workers: int, command: str) -> str:
     """Return the report as text."""
     faults = [report for report in reports if report.recovery_seconds is not None or not report.facts]
     sent = sum(report.account.sent for report in reports)
@@ -130,7 +130,7 @@ def markdown(reports: list[Report], command: str) -> str:
             report.unfinished,
             f"{report.before.resident_mb:g} → {report.after.resident_mb:g}",
             f"{report.before.files} → {report.after.files}",
-            f"{report.before.tasks} → {report.after.tasks}",
+            f"{report.before.tasks} → {report.after.tasks}" if workers == 1 else None,
             "held" if report.held else "**failed**",
         )
         for report in reports
@@ -156,14 +156,14 @@ def markdown(reports: list[Report], command: str) -> str:
         ("scenario", "in-flight left", "resident MB", "open files", "asyncio tasks", "all promises"),
         left_rows,
     )
-    return f"""# Chaos
+    return f"""# Chaos{with_workers(workers)}
 
 `{command}` on {description()}:
 {len(reports)} scenarios, {sent:,} requests, **{lost} lost**.
 
-One router process, {len(BACKENDS)} backend processes, half of the requests streams of ten events. A request
+{processes(workers)}, {len(BACKENDS)} backend processes, half of the requests streams of ten events. A request
 counts as good only when its framing is complete and its content is its own. *Lost* is every request that did
-not end well and was not allowed to.
+not end well and was not allowed to. {see_also("chaos", workers)}
 
 ## One backend of {len(BACKENDS)} fails
 
@@ -221,7 +221,8 @@ def main() -> int:
     parser.add_argument(
         "--output",
         type=Path,
-        help="where chaos.md and chaos.json go (a full run: benchmarks/results, others: nowhere)",
+        help="where chaos.md and chaos.json go (a full run: benchmarks/results, others: nowhere); with "
+        "several workers chaos_N_workers.*",
     )
     options = parser.parse_args()
     raise_file_limit(3 * FULL.connections)
@@ -230,6 +231,7 @@ def main() -> int:
     command = "python -m benchmarks.chaos " + " ".join(sys.argv[1:])
     document = {
         "command": command.strip(),
+        "workers": options.workers,
         "machine": description(),
         "settings": {"faults": SETTINGS, "storms": STORM_SETTINGS},
         "scale": asdict(scale),
@@ -239,7 +241,8 @@ def main() -> int:
     }
     output = options.output or (RESULTS if scale is FULL and not options.only else None)
     if output is not None:
-        write(output, "chaos", markdown(reports, command.strip()), document)
+        name = file_name("chaos", options.workers)
+        write(output, name, markdown(reports, options.workers, command.strip()), document)
     return 0 if reports and all(report.held for report in reports) else 1
 
 

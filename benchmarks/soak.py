@@ -24,7 +24,7 @@ from typing import Any
 
 from benchmarks.support.backend_process import BackendProcess
 from benchmarks.support.machine import description
-from benchmarks.support.report import table, write
+from benchmarks.support.report import file_name, processes, see_also, table, with_workers, write
 from benchmarks.support.router_process import Footprint, RouterProcess
 from benchmarks.support.scenario import FILES_SLACK
 from benchmarks.support.soak_client import USERS
@@ -204,7 +204,7 @@ def _compare(gained: dict[str, float], seen: dict[str, int]) -> dict[str, tuple[
     return pairs
 
 
-def markdown(result: Result, command: str) -> str:
+def markdown(result: Result, workers: int, command: str) -> str:
     """Return the report as text."""
     seen_rows = [(kind.name, kind.status_class, f"{result.seen.get(kind.name, 0):,}") for kind in KINDS]
     total_rows = [(f"`{name}`", f"{ours:,}", f"{theirs:,}") for name, (ours, theirs) in result.totals.items()]
@@ -218,13 +218,14 @@ def markdown(result: Result, command: str) -> str:
     ]
     check_rows = [(name, "held" if held else "**failed**") for name, held in result.checks.items()]
     lost = sum(result.unexpected.values())
-    return f"""# Soak
+    return f"""# Soak{with_workers(workers)}
 
 `{command}` on {description()}:
 {result.requests:,} requests in {result.seconds:g} s with {USERS} at a time, **{lost} ended otherwise than
-they should**.
+they should**. {processes(workers)}.
 The regression line of the resident memory over the second half rises by {result.growth_mb:g} MB (bound:
 {GROWTH_BOUND_MB:g} MB). In-flight counts and active requests at the end: {result.unfinished}.
+{see_also("soak", workers)}
 
 {table(("promise", "outcome"), check_rows)}
 
@@ -249,18 +250,25 @@ def main() -> int:
     )
     parser.add_argument("--requests", type=int, default=100_000)
     parser.add_argument("--workers", type=int, default=1, help="router processes behind the port")
-    parser.add_argument("--output", type=Path, default=RESULTS, help="where soak.md and soak.json go")
+    parser.add_argument(
+        "--output",
+        type=Path,
+        default=RESULTS,
+        help="where soak.md and soak.json go; with several workers soak_N_workers.*",
+    )
     options = parser.parse_args()
     result = asyncio.run(run(options.requests, options.workers))
     command = " ".join(["python -m benchmarks.soak", *sys.argv[1:]])
     document = {
         "command": command,
+        "workers": options.workers,
         "machine": description(),
         "settings": SETTINGS,
         **asdict(result),
         "held": result.held,
     }
-    write(options.output, "soak", markdown(result, command), document)
+    name = file_name("soak", options.workers)
+    write(options.output, name, markdown(result, options.workers, command), document)
     for name, held in result.checks.items():
         print(f"{name}: {'held' if held else 'FAILED'}")
     print(

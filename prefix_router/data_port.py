@@ -89,12 +89,16 @@ class DataPort:
         refresh_models: Callable[[], Awaitable[None]],
         clock: Callable[[], float],
         continuations: Continuations | None = None,
+        among_others: bool = False,
     ) -> None:
-        """Build the parts; nothing listens. `refresh_models` asks backends for their models anew, bounded."""
+        """Build the parts; nothing listens. `refresh_models` asks backends for their models anew, bounded.
+
+        among_others: whether other processes serve the same port and share the places of the backends.
+        """
         self._settings = settings
         self._upstreams = upstreams
         self._clock = clock
-        self._gate = Gate(store, policy.admission, clock)
+        self._gate = Gate(store, policy.admission, clock, among_others=among_others)
         self._retry_budget = RetryBudget(policy.retry_allowance)
         self._handler = Handler(
             store=store,
@@ -175,6 +179,10 @@ class DataPort:
         await self._front_door.shutdown(_CUT_SECONDS)
         await self._handler.drained(_CUT_SECONDS)
         await self._tasks.stop()
+
+    def look_again(self) -> None:
+        """Serve who waits, as far as another process has made room."""
+        self._gate.look_again()
 
     def put_in_force(self, settings: Settings, backends: Iterable[Backend], policy: RequestPolicy) -> None:
         """Serve the next request by these settings. Never awaits, cannot fail."""

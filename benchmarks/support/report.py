@@ -20,6 +20,27 @@ def table(titles: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     return "\n".join(lines)
 
 
+def file_name(program: str, workers: int) -> str:
+    """Return the name of a program's report: one process and several have one each."""
+    return program if workers == 1 else f"{program}_{workers}_workers"
+
+
+def with_workers(workers: int) -> str:
+    """Return what to add to a title."""
+    return "" if workers == 1 else f", {workers} workers"
+
+
+def processes(workers: int) -> str:
+    """Return what the router consists of."""
+    return "One router process" if workers == 1 else f"A router with {workers} workers"
+
+
+def see_also(program: str, workers: int) -> str:
+    """Return where the report on the other number of processes is."""
+    other = file_name(program, 2 if workers == 1 else 1) + ".md"
+    return f"With {'two workers' if workers == 1 else 'one process'}: [{other}]({other})."
+
+
 def write(directory: Path, name: str, markdown: str, document: Mapping[str, Any]) -> None:
     """Write `name.md` and `name.json`."""
     directory.mkdir(parents=True, exist_ok=True)

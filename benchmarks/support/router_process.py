@@ -132,15 +132,16 @@ class RouterProcess:
 
     def resident_mb(self) -> float:
         """Return the resident memory of all its processes."""
-        return sum(process.memory_info().rss for process in self._processes()) / 1e6
+        return sum(process.memory_info().rss for process in self.processes()) / 1e6
 
     async def footprint(self) -> Footprint:
         """Return what it holds now."""
-        files = sum(process.num_fds() for process in self._processes())
+        files = sum(process.num_fds() for process in self.processes())
         tasks = None if self._workers > 1 else await self._count_tasks()
         return Footprint(round(self.resident_mb(), 1), files, tasks)
 
-    def _processes(self) -> list[psutil.Process]:
+    def processes(self) -> list[psutil.Process]:
+        """Return its processes, the one that was started first."""
         assert self._process is not None
         first = psutil.Process(self._process.pid)
         return [first, *first.children(recursive=True)]

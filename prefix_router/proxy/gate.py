@@ -9,8 +9,13 @@ A waiter leaves the line by exactly one of four ways: it is given a lease, nobod
 more, its time is up, or its task is cancelled because its client has left. A lease that was given to a task
 which is cancelled before it runs again goes back, and on to the next in line.
 
-What calls nobody here, such as a new fleet, other limits, or a lease that another process gives back, is
-noticed by looking again every `RECHECK_SECONDS` while somebody waits.
+What calls nobody here, such as a new fleet or other limits, is noticed by looking again every
+`RECHECK_SECONDS` while somebody waits.
+
+Several processes share the places of a backend, and each has its own line. So a line says since when somebody
+waits for each backend (`InFlight.claim`), a place counts as taken for everybody but the line that has waited
+longest, and that one is woken (`look_again`) by whoever frees it. What this process saw may be out of date
+when it acts: then a request looks again, or stands in line where it stood.
 
 Without a limit, a request costs two comparisons here. It must never await between decision and lease.
 """
@@ -27,9 +32,11 @@ from prefix_router.observe.events import RequestRecord
 from prefix_router.proxy.lease import Lease
 from prefix_router.routing.admission import Admission, AdmissionLimits, Needs, Ticket, Verdict
 from prefix_router.routing.decision import Decision, Query, Reason, Strategy
-from prefix_router.routing.fleet import BackendName, Fleet, Member
+from prefix_router.routing.fleet import BackendName, Fleet, InFlight, Member
 
 RECHECK_SECONDS = 0.1
+_LOOKS = 5
+"""How often a request looks for room of which it hears, before it believes that its strategy has nobody."""
 
 
 class HasFleet(Protocol):
@@ -94,12 +101,26 @@ class _Waiter(Ticket):
 class Gate:
     """Admits requests to the backends of one fleet."""
 
-    def __init__(self, store: HasFleet, limits: AdmissionLimits, clock: Callable[[], float]) -> None:
-        """`clock` gives seconds (monotonic)."""
+    def __init__(
+        self,
+        store: HasFleet,
+        limits: AdmissionLimits,
+        clock: Callable[[], float],
+        *,
+        among_others: bool = False,
+    ) -> None:
+        """`clock` gives seconds (monotonic), the same in all processes.
+
+        among_others: whether other processes share the places of the backends.
+        """
         self._store = store
         self._clock = clock
         self._admission: Admission[_Waiter] = Admission(limits)
         self._recheck: asyncio.TimerHandle | None = None
+        self._among_others = among_others
+        self._claims: dict[InFlight, float] = {}
+        self._claims_fleet: Fleet | None = None
+        self._claims_heads: list[int] = []
 
     @property
     def limits(self) -> AdmissionLimits:
@@ -109,7 +130,7 @@ class Gate:
     @limits.setter
     def limits(self, limits: AdmissionLimits) -> None:
         self._admission.limits = limits
-        self._look_again()
+        self.look_again()
 
     @property
     def waiting(self) -> int:
@@ -140,15 +161,13 @@ class Gate:
     async def _wait(self, question: Question, record: RequestRecord) -> Entry | Refusal:
         admission = self._admission
         needs = question.needs()
-        match admission.verdict(needs, self._store.fleet):
-            case Verdict.UNROUTABLE | Verdict.ADMIT:  # room for it, and yet the strategy had nobody
-                return Refusal.UNROUTABLE
-            case Verdict.SHED:
-                return Refusal.QUEUE_FULL
+        outcome = self._judge(question, needs)
+        if outcome is not None:
+            return outcome
         waited = record.queue_seconds or 0.0
         began = self._clock()
         loop = asyncio.get_running_loop()
-        waiter = _Waiter(needs, question, loop.create_future())
+        waiter = _Waiter(needs, question, loop.create_future(), since=began)
         admission.join(waiter)
         patience = max(0.0, admission.limits.timeout_seconds - waited)
         deadline = loop.call_later(patience, self._settle, waiter, Refusal.QUEUE_TIMEOUT)
@@ -164,12 +183,31 @@ class Gate:
             self._keep_rechecking()
             record.queue_seconds = waited + self._clock() - began
 
+    def _judge(self, question: Question, needs: Needs) -> Entry | Refusal | None:
+        """Return what becomes of a request that did not get in at once; None when it has to wait."""
+        for _ in range(_LOOKS):
+            match self._admission.verdict(needs, self._store.fleet):
+                case Verdict.UNROUTABLE:
+                    break
+                case Verdict.SHED:
+                    return Refusal.QUEUE_FULL
+                case Verdict.WAIT:
+                    return None
+                case Verdict.ADMIT:  # another process has freed a place meanwhile
+                    entry = self._take(question)
+                    if entry is not None:
+                        return entry
+        return Refusal.UNROUTABLE
+
     def _take(self, question: Question) -> Entry | None:
         decision = question.decide(self._store.fleet)
         if decision is None:
             return None
+        lease = Lease.within_limit(decision.member, self)
+        if lease is None:
+            return None
         self._admission.in_flight += 1
-        return Entry(decision, Lease(decision.member, self))
+        return Entry(decision, lease)
 
     def released(self, member: Member) -> None:
         """Hear from a lease that it has been given back."""
@@ -184,6 +222,7 @@ class Gate:
 
     def _serve_line(self, freed: BackendName | None = None) -> None:
         """Give leases to waiters, earliest first, while there is room. `freed`: where there may be some."""
+        too_late: list[_Waiter] = []
         while (waiter := self._admission.next(self._store.fleet, freed)) is not None:
             self._admission.leave(waiter)
             if waiter.turn.done():  # cancelled, and not yet awake to leave by itself
@@ -193,30 +232,55 @@ class Gate:
             except Exception as error:  # noqa: BLE001  (raised where it belongs: not in who gave back a lease)
                 waiter.turn.set_exception(error)
                 continue
-            waiter.turn.set_result(entry or Refusal.UNROUTABLE)
+            if entry is None:
+                too_late.append(waiter)
+                continue
+            waiter.turn.set_result(entry)
             self._admission.moved(self._clock())
+        for waiter in reversed(too_late):
+            self._admission.put_back(waiter)
+        self._claim()
 
     def _settle(self, waiter: _Waiter, outcome: Entry | Refusal) -> None:
         self._admission.leave(waiter)
         if not waiter.turn.done():
             waiter.turn.set_result(outcome)
 
-    def _look_again(self) -> None:
+    def look_again(self) -> None:
+        """Serve who waits, as far as there is room now, and send away whom nobody could serve any more."""
+        self._claims_fleet = None
         self._serve_line()
         for waiter in self._admission.stranded(self._store.fleet):
             self._settle(waiter, Refusal.UNROUTABLE)
 
     def _keep_rechecking(self) -> None:
         """Have a timer while somebody waits, and none otherwise."""
+        self._claim()
         if self._admission.waiting and self._recheck is None:
             self._recheck = asyncio.get_running_loop().call_later(RECHECK_SECONDS, self._rechecked)
         elif not self._admission.waiting and self._recheck is not None:
             self._recheck.cancel()
             self._recheck = None
 
+    def _claim(self) -> None:
+        """Let other processes see since when somebody waits here."""
+        if not self._among_others:
+            return
+        admission, fleet = self._admission, self._store.fleet
+        heads = admission.heads()
+        if fleet is self._claims_fleet and heads == self._claims_heads:
+            return
+        self._claims_fleet, self._claims_heads = fleet, heads
+        before, self._claims = self._claims, admission.claims(fleet)
+        for in_flight in before.keys() - self._claims.keys():
+            in_flight.claim(None)
+        for in_flight, since in self._claims.items():
+            if before.get(in_flight) != since:
+                in_flight.claim(since)
+
     def _rechecked(self) -> None:
         self._recheck = None
-        self._look_again()
+        self.look_again()
         self._keep_rechecking()
 
 

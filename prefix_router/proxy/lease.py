@@ -51,6 +51,21 @@ class Lease:
             in_flight.begin_trial()
             self._trial = in_flight
 
+    @classmethod
+    def within_limit(cls, member: Member, keeper: Keeper) -> Lease | None:
+        """Return a lease, None when the backend has more requests with it than it may get.
+
+        Another process may have taken the last place since somebody looked. Each looks again after taking, so
+        that of those who took it together at most one keeps it, and perhaps none.
+        """
+        lease = cls(member)
+        limit = member.backend.max_in_flight
+        if limit is not None and member.in_flight.count > limit:
+            lease.release()
+            return None
+        lease._keeper = keeper
+        return lease
+
     @property
     def on_trial(self) -> bool:
         """Whether this request is the one by which a half-open backend is judged."""

@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from prefix_router.routing.fleet import BackendName, Fleet, Member
+    from prefix_router.routing.fleet import BackendName, Fleet, InFlight, Member
 
 MAX_RETRY_AFTER_SECONDS = 60
 """Clients commonly take no longer hint than a minute seriously."""
@@ -108,10 +108,14 @@ class Verdict(Enum):
 
 @dataclass(slots=True, eq=False)
 class Ticket:
-    """A place in the line. `place` grows with each arrival; 0 before the first `join`."""
+    """A place in the line. `place` grows with each arrival; 0 before the first `join`.
+
+    since: when it came (seconds, of the clock that all processes share).
+    """
 
     needs: Needs
     place: int = field(default=0, init=False)
+    since: float = field(default=0.0, kw_only=True)
 
 
 T = TypeVar("T", bound=Ticket)
@@ -153,6 +157,13 @@ class Admission(Generic[T]):
         self._lanes.setdefault(ticket.needs, OrderedDict())[ticket.place] = ticket
         self.waiting += 1
 
+    def put_back(self, ticket: T) -> None:
+        """Let who has left because it was its turn stand at the head of its lane again: it could not go."""
+        lane = self._lanes.setdefault(ticket.needs, OrderedDict())
+        lane[ticket.place] = ticket
+        lane.move_to_end(ticket.place, last=False)
+        self.waiting += 1
+
     def leave(self, ticket: T) -> None:
         """Go away, from wherever in the line, for whatever reason; a second time does nothing."""
         lane = self._lanes.get(ticket.needs)
@@ -186,6 +197,21 @@ class Admission(Generic[T]):
             ):
                 earliest = head
         return earliest
+
+    def heads(self) -> list[int]:
+        """Return the places of the heads of all lanes; none while nobody could go anyway."""
+        return [] if self.at_limit else [next(iter(lane)) for lane in self._lanes.values()]
+
+    def claims(self, fleet: Fleet) -> dict[InFlight, float]:
+        """Return since when somebody waits for each backend that could be taken. O(lanes × backends)."""
+        claims: dict[InFlight, float] = {}
+        if self.at_limit:
+            return claims
+        for needs, lane in self._lanes.items():
+            since = next(iter(lane.values())).since
+            for member in needs.candidates(fleet):
+                claims[member.in_flight] = min(since, claims.get(member.in_flight, since))
+        return claims
 
     def stranded(self, fleet: Fleet) -> list[T]:
         """Return the waiters that nobody in service could take any more, in order of arrival."""

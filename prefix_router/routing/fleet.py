@@ -77,6 +77,16 @@ class InFlight:
         """Count one lease less."""
         self.count -= 1
 
+    def claim(self, since: float | None) -> None:
+        """Say since when (seconds, monotonic) somebody waits here for the backend; None for nobody.
+
+        Only other processes want to know.
+        """
+
+    def claimed(self) -> bool:
+        """Whether a free place belongs to another process, where somebody has waited for longer."""
+        return False
+
     def begin_trial(self) -> None:
         """Count one trial more."""
         self.trials += 1
@@ -123,9 +133,12 @@ class Member:
         return model is None or self.models is None or model in self.models
 
     def full(self) -> bool:
-        """Whether it has as many requests as it may get at a time, or, after a reload, more."""
+        """Whether it has as many requests as it may get at a time, or, after a reload, more.
+
+        A place that somebody in another process has waited for longer counts as taken.
+        """
         limit = self.backend.max_in_flight
-        return limit is not None and self.in_flight.count >= limit
+        return limit is not None and (self.in_flight.count >= limit or self.in_flight.claimed())
 
     def in_service(self) -> bool:
         """Whether one more request could go here if it were not full."""
@@ -136,8 +149,7 @@ class Member:
     def admits(self) -> bool:
         """Whether one more request may go here now."""
         if self._open:
-            limit = self.backend.max_in_flight
-            return limit is None or self.in_flight.count < limit
+            return self.backend.max_in_flight is None or not self.full()
         return self.in_service() and not self.full()
 
 

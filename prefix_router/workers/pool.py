@@ -237,11 +237,12 @@ class WorkerPool:
             if number not in self._sockets:
                 self._sockets[number] = self._listeners.sockets()
             listeners = [sock.fileno() for sock in self._sockets[number]]
-            await worker.start(self._slots.counts.descriptor, listeners)
+            counts = self._slots.counts
+            await worker.start(counts.descriptor, [*counts.bells, *listeners])
         except OSError as error:
             worker.failure = str(error)
             return "could not be started"
-        worker.begin(Begin(self._settings, number, tuple(listeners), self._view()))
+        worker.begin(Begin(self._settings, number, counts.bells, tuple(listeners), self._view()))
         if self.closing:
             worker.send(Stop(0, 0))
         return await worker.ended()

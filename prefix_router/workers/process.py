@@ -43,10 +43,10 @@ class WorkerProcess:
         """The process id, None before there is a process."""
         return None if self._process is None else self._process.pid
 
-    async def start(self, counts_descriptor: int, listeners: Iterable[int]) -> None:
-        """Start the process, which then waits for `begin`. Raises OSError."""
+    async def start(self, counts_descriptor: int, others: Iterable[int]) -> None:
+        """Start the process, which then waits for `begin`. others: what it inherits too. Raises OSError."""
         ours, theirs = socket.socketpair()
-        inherited = (theirs.fileno(), counts_descriptor, *listeners)
+        inherited = (theirs.fileno(), counts_descriptor, *others)
         with theirs:
             await self._channel.open(ours)
             try:

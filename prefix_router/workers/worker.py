@@ -15,10 +15,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import signal
 import socket
 import sys
 import time
+from contextlib import suppress
 
 import uvloop
 
@@ -50,7 +52,8 @@ class Worker:
         self._settings = begin.settings
         self._link = link
         self._listeners = begin.listeners
-        counts = SharedCounts(counts_descriptor, begin.settings.workers)
+        counts = SharedCounts(counts_descriptor, begin.settings.workers, bells=begin.bells)
+        self._bell = begin.bells[begin.process - 1]
         self._replica = FleetReplica(begin.fleet, counts, begin.process, link.reporter.add_evidence)
         policy = policy_of(begin.settings)
         self._upstreams = Upstreams(policy.timeouts)
@@ -64,6 +67,7 @@ class Worker:
             refresh_models=link.refresh_models,
             clock=time.monotonic,
             continuations=link.continuations,
+            among_others=True,
         )
         self._tasks = TaskGroup()
         link.busy = lambda: (self._data.active, self._data.waiting)
@@ -71,6 +75,7 @@ class Worker:
     async def start(self) -> None:
         """Accept connections. Raises OSError."""
         await self._data.start([socket.socket(fileno=descriptor) for descriptor in self._listeners])
+        asyncio.get_running_loop().add_reader(self._bell, self._rung)
         self._tasks.start("take over changes", self._take_over_changes())
         self._tasks.start("heartbeat", self._beat())
         self._link.channel.send(Ready())
@@ -82,8 +87,15 @@ class Worker:
             told = Stop(self._settings.timeouts.shutdown_grace_seconds, 0)
         await stop_unless_hurried(self._data.stop, told.grace_seconds, told.delay_seconds, self._link.hurry)
         await self._tasks.stop()
+        asyncio.get_running_loop().remove_reader(self._bell)
         self._upstreams.close()
         self._link.reporter.flush()
+
+    def _rung(self) -> None:
+        """Another process has freed what somebody here waits for."""
+        with suppress(BlockingIOError):
+            os.eventfd_read(self._bell)
+        self._data.look_again()
 
     async def _take_over_changes(self) -> None:
         """Put fleets and settings in force in the order in which they were published."""

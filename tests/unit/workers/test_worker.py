@@ -103,7 +103,7 @@ async def begun(pool: Pool) -> AsyncIterator[asyncio.Future[int]]:
         bound.bind(("127.0.0.1", 0))
         pool.port = bound.getsockname()[1]
         status = asyncio.ensure_future(serve(theirs, os.dup(pool.counts.descriptor)))
-        pool.line.send(Begin(pool.settings, 1, (os.dup(bound.fileno()),), pool.view()))
+        pool.line.send(Begin(pool.settings, 1, pool.counts.bells, (os.dup(bound.fileno()),), pool.view()))
     try:
         yield status
     finally:
