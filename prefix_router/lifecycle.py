@@ -22,6 +22,7 @@ import uvloop
 
 from prefix_router import __version__
 from prefix_router.app import Router
+from prefix_router.garbage import spare_what_lives_on
 from prefix_router.observe.logs import configure
 from prefix_router.settings.model import Settings
 from prefix_router.shutdown import stop_unless_hurried
@@ -95,6 +96,7 @@ async def _serve(settings: Settings, read_again: Callable[[], Settings] | None) 
         router.admin_port,
         (time.monotonic() - began) * 1000,
     )
+    spare_what_lives_on()
     reloading = asyncio.ensure_future(_reload_on_signal(signals.reload, router.reload_file))
     await signals.stop.wait()
     reloading.cancel()

@@ -26,6 +26,7 @@ import uvloop
 
 from prefix_router.build import policy_of
 from prefix_router.data_port import DataPort
+from prefix_router.garbage import spare_what_lives_on
 from prefix_router.observe.fanout import Fanout
 from prefix_router.observe.logs import AccessLog, Logs, configure, set_level
 from prefix_router.proxy.tasks import TaskGroup
@@ -145,6 +146,7 @@ async def serve(control: socket.socket, counts_descriptor: int) -> int:
     try:
         worker = Worker(begin, counts_descriptor, link)
         await worker.start()
+        spare_what_lives_on()
         await worker.run()
     except (OSError, TokenizerError) as error:
         link.channel.send(Failed(str(error)))
