@@ -11,7 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Generator, Mapping
 from http.cookies import CookieError, SimpleCookie
-from typing import NamedTuple
+
+from msgspec import Struct
 
 from prefix_router.openai_api.condense import LARGE_BYTES
 from prefix_router.openai_api.json_scan import ByteSource, WholeBytes, finish
@@ -25,7 +26,7 @@ _LABELS = {api: api.value for api in Api}
 _RESPONSES_PREFIX = "/v1/responses/"
 
 
-class Subject(NamedTuple):
+class Subject(Struct, frozen=True):
     """What the router knows about a request.
 
     api: the metric label of its API. key: None for a request without one. session: the session id.

@@ -28,6 +28,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
 
+from msgspec import Struct
+
 from prefix_router.observe.events import RequestRecord
 from prefix_router.proxy.lease import Lease
 from prefix_router.routing.admission import Admission, AdmissionLimits, Needs, Ticket, Verdict
@@ -47,9 +49,8 @@ class HasFleet(Protocol):
         """The current snapshot."""
 
 
-@dataclass(slots=True)  # not frozen: each request makes one, and freezing would triple the cost
-class Question:
-    """What is to be decided. Never changed.
+class Question(Struct, frozen=True):
+    """What is to be decided.
 
     pinned: the backend that knows what the request continues; it is waited for, but not past its health.
     """
@@ -76,8 +77,7 @@ class Question:
         return self.strategy.choose(self.query, fleet)
 
 
-@dataclass(slots=True)  # see `Question`
-class Entry:
+class Entry(Struct, frozen=True):
     """A decision and the lease that goes with it. Whoever holds it gives the lease back."""
 
     decision: Decision
