@@ -213,6 +213,18 @@ def _demo(arguments: argparse.Namespace) -> int:
     return run(arguments)
 
 
+def _simulate_arguments(parser: argparse.ArgumentParser) -> None:
+    from prefix_router.fleetsim.command import add_arguments
+
+    add_arguments(parser)
+
+
+def _simulate(arguments: argparse.Namespace) -> int:
+    from prefix_router.fleetsim.command import run
+
+    return run(arguments)
+
+
 def _no_arguments(_parser: argparse.ArgumentParser) -> None:
     """For a command that takes none."""
 
@@ -243,6 +255,12 @@ COMMANDS = (
         "Compare random with prefix-aware routing on stand-in replicas.",
         _demo_arguments,
         _demo,
+    ),
+    Command(
+        "simulate",
+        "Compare routing strategies on a simulated fleet.",
+        _simulate_arguments,
+        _simulate,
     ),
 )
 

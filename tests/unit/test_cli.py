@@ -16,7 +16,7 @@ from prefix_router.settings.schema import json_schema
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-COMMANDS = ("serve", "check-config", "schema", "explain", "simulated-vllm", "demo")
+COMMANDS = ("serve", "check-config", "schema", "explain", "simulated-vllm", "demo", "simulate")
 
 
 @pytest.fixture
@@ -236,7 +236,11 @@ def test_explain_names_a_request_that_cannot_be_read(
 
 @pytest.mark.parametrize(
     ("command", "module"),
-    [("simulated-vllm", "prefix_router.simulate.server"), ("demo", "prefix_router.demo")],
+    [
+        ("simulated-vllm", "prefix_router.simulate.server"),
+        ("demo", "prefix_router.demo"),
+        ("simulate", "prefix_router.fleetsim.command"),
+    ],
 )
 def test_a_command_with_arguments_of_its_own_is_handed_them(
     substitute: Callable[..., None], command: str, module: str
@@ -254,6 +258,7 @@ def test_only_the_named_command_is_imported() -> None:
         "demo",
         "explain",
         "simulate",
+        "fleetsim",
         "engine",
         "proxy",
         "observe",

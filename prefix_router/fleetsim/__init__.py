@@ -1,0 +1,1 @@
+"""A discrete-event simulation of a whole fleet: requests, routers and engines, in simulated time."""
