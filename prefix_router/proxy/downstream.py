@@ -106,27 +106,34 @@ class Downstream:
         last: they end the body. If it takes no more, call `drain` before the next bytes. Raises
         ConnectionResetError when the client has gone.
         """
-        transport = self._transport()
-        head, self._head = self._head, b""
+        connection = self._connection
+        transport = connection.transport
+        if transport is None or transport.is_closing():
+            raise ConnectionResetError("client has disconnected")
         size = len(chunk)
         self.bytes_sent += size
-        if not self._chunked:
-            if not head:
-                transport.write(chunk)
-            elif size <= _JOINED_BYTES:
-                transport.write(head + chunk)
-            else:
-                transport.writelines((head, chunk))
+        if self._head or last:
+            self._put_edge(transport, chunk, last)
+        elif not self._chunked:
+            transport.write(chunk)
+        elif size <= _JOINED_BYTES:
+            transport.write(b"%x\r\n%b\r\n" % (size, chunk))
         else:
-            end = b"\r\n"
-            if last:
-                self._finished = True
-                end = b"\r\n0\r\n\r\n"
-            if size <= _JOINED_BYTES:
-                transport.write(b"%b%x\r\n%b%b" % (head, size, chunk, end))
-            else:
-                transport.writelines((b"%b%x\r\n" % (head, size), chunk, end))
-        return not self._connection.writing_paused
+            transport.writelines((b"%x\r\n" % size, chunk, b"\r\n"))
+        return not connection.writing_paused
+
+    def _put_edge(self, transport: asyncio.Transport, chunk: bytes, last: bool) -> None:
+        """Send the first or the last bytes of a body, with the head and with the end of the framing."""
+        before, self._head = self._head, b""
+        after = b""
+        if self._chunked:
+            before += b"%x\r\n" % len(chunk)
+            after = b"\r\n0\r\n\r\n" if last else b"\r\n"
+            self._finished = last
+        if len(chunk) <= _JOINED_BYTES:
+            transport.write(before + chunk + after)
+        else:
+            transport.writelines([piece for piece in (before, chunk, after) if piece])
 
     async def drain(self) -> None:
         """Wait while the client reads slower than bytes come. Raises ConnectionResetError when it is gone."""

@@ -320,22 +320,23 @@ class Connection(asyncio.Protocol):
             if self._message_ended:
                 self._release(response)
             elif self._head_waiter is None:
+                if self._deadline != math.inf:  # moved for each piece of a stream, so without a call
+                    self._deadline = self._loop.time() + self._idle_seconds
                 self._hand_on(response)
             elif self._head_bytes > MAX_RESPONSE_HEAD_BYTES:
                 self.fail(ErrorKind.BAD_RESPONSE, f"response head over {MAX_RESPONSE_HEAD_BYTES} bytes")
 
     def _hand_on(self, response: Response) -> None:
         """Give the body bytes of one read to the response; stop reading when too many wait."""
-        waiting = response.feed(self._take_body()) if self._body else 0
-        if waiting >= READ_HIGH_WATER_BYTES and not self._reading_paused and self._transport is not None:
+        pieces = self._body
+        if not pieces:
+            return
+        self._body = []
+        if response.feed(pieces[0] if len(pieces) == 1 else b"".join(pieces)) < READ_HIGH_WATER_BYTES:
+            return
+        if not self._reading_paused and self._transport is not None:
             self._reading_paused = True
             self._transport.pause_reading()
-
-    def _take_body(self) -> bytes:
-        pieces = self._body
-        body = pieces[0] if len(pieces) == 1 else b"".join(pieces)
-        pieces.clear()
-        return body
 
     def _fail_parse(self, error: httptools.HttpParserError) -> None:
         cause = error.__context__
@@ -347,7 +348,7 @@ class Connection(asyncio.Protocol):
         self._response = None
         self._deadline = math.inf
         reusable = self._reusable and not self._sending
-        last = self._take_body() if self._body else b""
+        pieces, self._body = self._body, []
         if self._reading_paused:
             self.resume_reading()
         if not reusable:
@@ -355,8 +356,8 @@ class Connection(asyncio.Protocol):
         elif not self._closed:
             self.idle_since = self._loop.time()
             self._on_idle(self)
-        if last:
-            response.feed(last, last=True)
+        if pieces:
+            response.feed(pieces[0] if len(pieces) == 1 else b"".join(pieces), last=True)
         response.finish()
 
     # httptools callbacks

@@ -182,8 +182,6 @@ class Response:
         if not more:
             self._taker = None
             self._wake(go_on=False)
-        elif self._connection is not None and not last:
-            self._connection.expect_body()
         return 0
 
     def finish(self) -> None:
