@@ -39,8 +39,8 @@ conformance --start NAME`.
 
 **What to know about single rows.** Where a case asks for the least loaded backend, vllm-router and smg run
 their `power_of_two` policy, the nearest they have: it compares two backends drawn at random. vllm-router's
-`--max-concurrent-requests` fills a token bucket, which its help calls rate limiting; A13, B5 and M1 read it as
-a limit on what runs at the same time, and may be unfair to it in that. L24 sends 20 MiB of different
+`--max-concurrent-requests` fills a token bucket, which its help calls rate limiting; A13, B5 and M1 read it
+as a limit on what runs at the same time, and may be unfair to it in that. L24 sends 20 MiB of different
 prompts; a prefix tree with a larger bound grows through all of that and is bounded all the same. H5b wants a
 model off the list within seconds of its last backend's end; a router that lists what it once learned is
 slower, not wrong.
