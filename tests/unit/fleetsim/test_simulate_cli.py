@@ -277,7 +277,12 @@ def alive(pid: str) -> bool:
 def test_an_interrupt_ends_all_processes() -> None:
     command = [sys.executable, "-m", "prefix_router", "simulate", "--jobs", "2", "--load", "0.9,1"]
     process = subprocess.Popen(
-        command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True
+        command,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+        # What a shell runs in the background ignores interrupts, and so do its children.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     started = started_children(process)
     process.send_signal(signal.SIGINT)
