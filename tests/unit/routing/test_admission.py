@@ -266,3 +266,54 @@ def test_the_pace_of_an_earlier_line_does_not_count() -> None:
     admission.moved(1.0)
     joined(admission, ANY)
     assert admission.retry_after_seconds(1.1) == 30
+
+
+# What other processes may know of the line.
+
+
+def test_who_could_not_go_after_all_stands_where_it_stood() -> None:
+    admission = line()
+    first, second = joined(admission, ANY, ANY)
+    fleet = fleet_of([member("a", 0, limit=2)])
+    assert admission.next(fleet) is first
+    admission.leave(first)
+    admission.put_back(first)
+    assert admission.waiting == 2
+    assert served(admission, fleet) == [first, second]
+
+
+def test_who_was_alone_and_could_not_go_stands_in_line_again() -> None:
+    admission = line()
+    (ticket,) = joined(admission, ANY)
+    admission.leave(ticket)
+    admission.put_back(ticket)
+    assert admission.heads() == [ticket.place]
+    assert served(admission, fleet_of([member("a", 0, limit=1)])) == [ticket]
+
+
+def test_a_backend_is_claimed_since_the_earliest_came_who_could_take_it() -> None:
+    admission = line()
+    fleet = full_and_free()
+    a, b = (one.in_flight for one in fleet.members)
+    tickets = [Ticket(Needs("b"), since=3.0), Ticket(Needs("b"), since=4.0), Ticket(ANY, since=5.0)]
+    for ticket in tickets:
+        admission.join(ticket)
+    assert admission.claims(fleet) == {a: 5.0, b: 3.0}
+    assert admission.heads() == [tickets[0].place, tickets[2].place]
+    admission.leave(tickets[0])
+    assert admission.claims(fleet) == {a: 5.0, b: 4.0}
+
+
+def test_nothing_is_claimed_while_nobody_could_go_anyway() -> None:
+    admission = line(max_in_flight=1)
+    joined(admission, ANY)
+    admission.in_flight = 1
+    assert admission.claims(full_and_free()) == {}
+    assert admission.heads() == []
+
+
+def test_a_process_of_its_own_has_nobody_to_keep_a_place_for() -> None:
+    (one,) = fleet_of([member("a", 0, limit=1)]).members
+    one.in_flight.claim(1.0)
+    assert not one.in_flight.claimed()
+    assert one.admits()

@@ -213,3 +213,11 @@ def test_fleet_is_in_service_while_somebody_is_even_if_all_are_full() -> None:
     full = member("a", 1, limit=1)
     assert fleet_of([full, member("b", state=BackendState.DOWN)]).in_service()
     assert not fleet_of([member("a", draining=True)]).in_service()
+
+
+def test_a_trial_lasts_until_it_is_ended() -> None:
+    one = member("a", state=BackendState.HALF_OPEN)
+    one.in_flight.begin_trial()
+    assert not one.in_service()
+    one.in_flight.end_trial()
+    assert one.in_service()
