@@ -108,14 +108,6 @@ def response_lines(headers: RawHeaders, named: frozenset[bytes] | None = None) -
     return b"".join([b"%b: %b\r\n" % pair for pair in headers if pair[0].lower() not in replaced])
 
 
-def header(headers: RawHeaders, name: bytes) -> bytes | None:
-    """Return the first value of `name` (given in lower case), None when there is none."""
-    for candidate, value in headers:
-        if candidate.lower() == name:
-            return value
-    return None
-
-
 def is_valid_request_id(value: str) -> bool:
     """Whether a client's request id may be taken over: short, visible ASCII."""
     visible = value.isascii() and value.isprintable() and " " not in value

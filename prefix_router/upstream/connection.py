@@ -12,12 +12,12 @@ nobody asked for could be taken for the next response.
 from __future__ import annotations
 
 import asyncio
-import math
 from collections.abc import AsyncIterator, Callable
 from typing import cast
 
 import httptools
 
+from prefix_router.upstream.deadline import Deadline
 from prefix_router.upstream.errors import ErrorKind, UpstreamError
 from prefix_router.upstream.response import Response
 
@@ -33,9 +33,6 @@ _NOTED = frozenset(
     {b"content-length", b"content-type", b"content-encoding", b"connection", b"transfer-encoding"}
 )
 
-_LAST_CHANCE_SECONDS = 0.001
-"""One pass of the event loop: what has arrived while the loop was busy is read before time is up."""
-
 
 class Connection(asyncio.Protocol):
     """A socket to a backend. Made by `pool.Pool`, which gets it back through `on_idle`."""
@@ -49,7 +46,6 @@ class Connection(asyncio.Protocol):
         "_head_bytes",
         "_head_waiter",
         "_idle_seconds",
-        "_last_chance",
         "_loop",
         "_message_ended",
         "_method",
@@ -60,11 +56,8 @@ class Connection(asyncio.Protocol):
         "_response",
         "_reusable",
         "_sending",
-        "_timer",
-        "_timer_at",
         "_transport",
         "_until_close",
-        "_waits_seconds",
         "_writing_paused",
         "exchanges",
         "idle_since",
@@ -88,12 +81,7 @@ class Connection(asyncio.Protocol):
         self._head_bytes = 0
         self._body: list[bytes] = []
         self._idle_seconds = 0.0
-        # One timer, moved lazily: its time is looked up when it fires, so that waiting costs no system call.
-        self._deadline = math.inf
-        self._waits_seconds = 0.0
-        self._last_chance = math.inf
-        self._timer: asyncio.TimerHandle | None = None
-        self._timer_at = math.inf
+        self._deadline = Deadline(loop, self._missed)
         self._sending = False
         self._chunked = False
         self._message_ended = False
@@ -155,7 +143,7 @@ class Connection(asyncio.Protocol):
             else:
                 transport.writelines((head, body))
             if not waiter.done():
-                self._expect(first_byte_seconds)
+                self._deadline.expect(first_byte_seconds)
             await waiter
         except BaseException as error:
             if not waiter.done():
@@ -176,43 +164,17 @@ class Connection(asyncio.Protocol):
 
     def expect_body(self) -> None:
         """From now on body bytes are waited for."""
-        self._expect(self._idle_seconds)
+        self._deadline.expect(self._idle_seconds)
 
     def expect_nothing(self) -> None:
         """Nobody waits for the backend: a slow client's silence is not the backend's."""
-        self._deadline = math.inf
+        self._deadline.lift()
 
-    def _expect(self, seconds: float) -> None:
-        """Fail the exchange unless something comes within `seconds`; 0 for no bound."""
-        if seconds <= 0:
-            self._deadline = math.inf
-            return
-        deadline = self._deadline = self._loop.time() + seconds
-        self._waits_seconds = seconds
-        if self._timer_at > deadline:
-            self._set_timer(deadline)
-
-    def _set_timer(self, when: float) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer = self._loop.call_at(when, self._look_at_the_time)
-        self._timer_at = when
-
-    def _look_at_the_time(self) -> None:
-        self._timer, self._timer_at = None, math.inf
-        deadline = self._deadline
-        if deadline == math.inf or self._closed:
-            return
-        now = self._loop.time()
-        if now < deadline:
-            self._set_timer(deadline)
-        elif self._last_chance != deadline:
-            self._last_chance = deadline
-            self._set_timer(now + _LAST_CHANCE_SECONDS)
-        elif self._head_waiter is not None:
-            self.fail(ErrorKind.FIRST_BYTE_TIMEOUT, f"no response within {self._waits_seconds:g} s")
+    def _missed(self, seconds: float) -> None:
+        if self._head_waiter is not None:
+            self.fail(ErrorKind.FIRST_BYTE_TIMEOUT, f"no response within {seconds:g} s")
         else:
-            self.fail(ErrorKind.IDLE_TIMEOUT, f"silent for {self._waits_seconds:g} s")
+            self.fail(ErrorKind.IDLE_TIMEOUT, f"silent for {seconds:g} s")
 
     async def _send_stream(self, body: AsyncIterator[bytes], idle_seconds: float) -> None:
         """Send body pieces as they come, no faster than the backend takes them."""
@@ -258,9 +220,7 @@ class Connection(asyncio.Protocol):
     def _close(self) -> None:
         if not self._closed:
             self._closed = True
-            if self._timer is not None:
-                self._timer.cancel()
-                self._timer = None
+            self._deadline.close()
             if self._transport is not None:
                 self._transport.abort()
             self._wake_sender()
@@ -320,8 +280,7 @@ class Connection(asyncio.Protocol):
             if self._message_ended:
                 self._release(response)
             elif self._head_waiter is None:
-                if self._deadline != math.inf:  # moved for each piece of a stream, so without a call
-                    self._deadline = self._loop.time() + self._idle_seconds
+                self._deadline.extend()
                 self._hand_on(response)
             elif self._head_bytes > MAX_RESPONSE_HEAD_BYTES:
                 self.fail(ErrorKind.BAD_RESPONSE, f"response head over {MAX_RESPONSE_HEAD_BYTES} bytes")
@@ -346,7 +305,7 @@ class Connection(asyncio.Protocol):
     def _release(self, response: Response) -> None:
         """The response ended by its own framing: give the connection back, or close it."""
         self._response = None
-        self._deadline = math.inf
+        self._deadline.lift()
         reusable = self._reusable and not self._sending
         pieces, self._body = self._body, []
         if self._reading_paused:
@@ -408,7 +367,7 @@ class Connection(asyncio.Protocol):
             self._chunked = False
             return
         response.status = status
-        self._deadline = math.inf
+        self._deadline.lift()
         chunked = self._chunked
         if chunked:
             response.content_length = None

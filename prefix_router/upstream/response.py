@@ -84,11 +84,6 @@ class Response:
         self.connection: tuple[bytes, ...] = ()
 
     @property
-    def complete(self) -> bool:
-        """Whether the last body byte has arrived (it may still wait to be read)."""
-        return self._complete
-
-    @property
     def waiting(self) -> bool:
         """Whether body bytes have arrived that nobody has taken."""
         return bool(self._chunks)

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from prefix_router.openai_api.headers import (
     HOP_BY_HOP,
     has_dot_segments,
-    header,
     is_valid_request_id,
     origin_form,
     request_head,
@@ -163,11 +162,6 @@ def test_a_path_that_climbs_is_recognised(target: bytes, climbs: bool) -> None:
 )
 def test_request_ids_are_short_visible_ascii(value: str, valid: bool) -> None:
     assert is_valid_request_id(value) is valid
-
-
-def test_header_finds_the_first_value_in_any_case() -> None:
-    assert header([(b"A", b"0"), (b"Host", b"1"), (b"host", b"2")], b"host") == b"1"
-    assert header([], b"host") is None
 
 
 _TOKEN = st.from_regex(rb"[A-Za-z][A-Za-z0-9-]{0,12}", fullmatch=True)
