@@ -9,6 +9,9 @@ The rules, which are vLLM's with its defaults:
   that does not fit stops admission: nobody overtakes.
 - A prompt's longest cached beginning is not computed again: full blocks only, and never the last token,
   which is needed for its logits.
+- A prompt's blocks can be reused as soon as their computation is scheduled, by the next in line in the very
+  same step: each layer writes the KV of all its tokens before any of them attends. Blocks that answers fill
+  can be reused from the step after.
 - When a running request needs a block and none is free, the newest running request loses its blocks and
   goes to the head of the queue. Its output stays: prompt and output are computed again, mostly from its own
   blocks if they are still there. It cannot come back in the same step: somebody has taken one of them.
@@ -222,10 +225,9 @@ class Engine:
             budget -= request.chunk_tokens
 
     def _schedule(self, request: EngineRequest, missing_blocks: int) -> None:
-        """Allocate what the chunk of `request` needs."""
+        """Allocate what the chunk of `request` needs, and name the blocks that it will fill."""
         request.blocks += self._cache.allocate(missing_blocks)
-        if self.limits.share_within_step:
-            self._publish(request, request.computed_tokens + request.chunk_tokens)
+        self._publish(request, request.computed_tokens + request.chunk_tokens)
 
     def _advance_decoding(self, finished: list[EngineRequest]) -> None:
         stopped = []
@@ -258,7 +260,6 @@ class Engine:
         for request in self._prefilling:
             request.computed_tokens += request.chunk_tokens
             request.chunk_tokens = 0
-            self._publish(request, request.computed_tokens)
             if request.computed_tokens < request.total_tokens:
                 unfinished.append(request)
                 continue
@@ -287,7 +288,7 @@ class Engine:
         request.next_stop = min(request.output_tokens, slots - request.prompt_tokens + 1)
 
     def _publish(self, request: EngineRequest, computed_tokens: int) -> None:
-        """Name the blocks of `request` that are full once `computed_tokens` are computed."""
+        """Name the blocks of `request` that are full once that many tokens are computed."""
         start = request.published_blocks
         end = min(computed_tokens // self._block_size, len(request.block_hashes))
         if end > start:

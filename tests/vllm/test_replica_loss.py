@@ -9,10 +9,10 @@ from collections import Counter
 import aiohttp
 import pytest
 
-from tests.vllm.measurement import Answer, ask
-from tests.vllm.replica import MODEL_NAME, Replica, fleet_with
-from tests.vllm.router import BACKEND_HEADER, Router
-from tests.vllm.workload import Message, some_text
+from benchmarks.support.vllm.measurement import Answer, ask
+from benchmarks.support.vllm.replica import MODEL_NAME, Replica, fleet_with
+from benchmarks.support.vllm.router import BACKEND_HEADER, Router
+from benchmarks.support.vllm.workload import Message, some_text
 
 pytestmark = [pytest.mark.vllm, pytest.mark.timeout(600)]
 

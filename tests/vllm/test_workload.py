@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.vllm.workload import SharedPrefixWorkload, ideal_hit_tokens, percentile
+from benchmarks.support.vllm.workload import SharedPrefixWorkload, ideal_hit_tokens, percentile
 
 
 def test_the_first_prompt_of_a_prefix_is_cold() -> None:

@@ -22,11 +22,8 @@ PROFILE = CostProfile("made up", 0.0, 1.0, 0.0, 0.0, 0.0, 1000.0, 0.0, 4000)
 """A millisecond for each prompt token, a second for each decoding sequence."""
 
 
-def make_engine(
-    blocks: int = 100, budget: int = 64, sequences: int = 8, *, share_within_step: bool = False
-) -> Engine:
-    limits = EngineLimits(BLOCK, budget, sequences, share_within_step)
-    return Engine(PROFILE, limits, kv_tokens=blocks * BLOCK)
+def make_engine(blocks: int = 100, budget: int = 64, sequences: int = 8) -> Engine:
+    return Engine(PROFILE, EngineLimits(BLOCK, budget, sequences), kv_tokens=blocks * BLOCK)
 
 
 def make_request(prompt: int | Iterable[int], output: int = 1, future: Iterable[int] = ()) -> EngineRequest:
@@ -266,7 +263,7 @@ def test_counters_count_tokens_once_for_each_request() -> None:
     assert counters.finished_requests == 3
 
 
-def test_blocks_are_reusable_once_they_are_computed_and_not_before() -> None:
+def test_blocks_are_reusable_by_the_next_in_line_of_the_step_that_computes_them() -> None:
     engine = make_engine(budget=64)
     first, together, later = (make_request(range(17)) for _ in range(3))
     engine.add(first)
@@ -275,26 +272,26 @@ def test_blocks_are_reusable_once_they_are_computed_and_not_before() -> None:
     engine.add(later)
     engine.finish_step()
     engine.step()
-    assert (first.cached_tokens, together.cached_tokens, later.cached_tokens) == (0, 0, 16)
+    assert (first.cached_tokens, together.cached_tokens, later.cached_tokens) == (0, 16, 16)
 
 
-def test_a_prefix_is_reusable_as_far_as_it_is_computed() -> None:
+def test_what_is_shared_within_a_step_is_computed_once() -> None:
+    engine = make_engine(budget=64)
+    first, together = make_request(range(17)), make_request(range(17))
+    engine.add(first)
+    engine.add(together)
+    assert prefilled(engine) == {first: 17, together: 1}
+
+
+def test_a_prefix_is_reusable_as_far_as_its_computation_is_scheduled() -> None:
     engine = make_engine(budget=64)
     first, second = make_request(range(100)), make_request(range(100))
     engine.add(first)
     engine.step()
     engine.add(second)
-    engine.step()
-    assert second.cached_tokens == 64
-
-
-def test_requests_of_one_step_can_share_when_the_engine_is_told_so() -> None:
-    engine = make_engine(budget=64, share_within_step=True)
-    first, second = make_request(range(17)), make_request(range(17))
-    engine.add(first)
-    engine.add(second)
-    engine.step()
-    assert second.cached_tokens == 16
+    # The step computes the last 36 tokens of the first, so the second hits them as well.
+    assert prefilled(engine) == {first: 36, second: 4}
+    assert second.cached_tokens == 96
 
 
 def test_generated_tokens_are_reusable_except_the_last() -> None:
@@ -489,16 +486,14 @@ PROMPTS = st.tuples(st.integers(0, 3), st.integers(1, 40), st.integers(1, 12))
     blocks=st.integers(13, 30),
     budget=st.integers(4, 40),
     arrivals=st.lists(st.tuples(PROMPTS, st.integers(0, 3), st.booleans()), max_size=25),
-    share=st.booleans(),
 )
 def test_every_request_ends_once_and_everything_is_free_again(
     blocks: int,
     budget: int,
     arrivals: list[tuple[tuple[int, int, int], int, bool]],
-    share: bool,
 ) -> None:
     """Arrivals, aborts and a cache small enough for preemption, in any order."""
-    engine = make_engine(blocks, budget, sequences=4, share_within_step=share)
+    engine = make_engine(blocks, budget, sequences=4)
     alive: list[EngineRequest] = []
     ended: list[EngineRequest] = []
     aborted = 0

@@ -73,14 +73,14 @@ def test_values_follow_the_engine() -> None:
     driver.engine.start_step()
     figures = parse_engine_metrics(metrics.render())
     assert (figures.requests_running, figures.requests_waiting) == (2, 1)
-    assert figures.kv_cache_usage_ratio == 0.6
+    assert figures.kv_cache_usage_ratio == 0.4  # two shared blocks, and one for each one's last tokens
     assert figures.block_size_tokens == 4
     driver.engine.finish_step()
     while driver.engine.step():
         pass
     found = samples(metrics.render())
     assert found["vllm:prefix_cache_queries_total"].value == 30
-    assert found["vllm:prefix_cache_hits_total"].value == 8
+    assert found["vllm:prefix_cache_hits_total"].value == 16
     assert found["vllm:prompt_tokens_total"].value == 30
     assert found["vllm:generation_tokens_total"].value == 6
 

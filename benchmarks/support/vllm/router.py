@@ -15,8 +15,8 @@ from typing import Any
 import aiohttp
 from openai import AsyncOpenAI
 
-from tests.vllm.managed_process import ManagedProcess, free_port
-from tests.vllm.replica import MODEL_NAME, Replica, scrape
+from benchmarks.support.vllm.managed_process import ManagedProcess, free_port
+from benchmarks.support.vllm.replica import MODEL_NAME, Replica, scrape
 
 STARTUP_BOUND_SECONDS = 60.0
 REQUEST_TIMEOUT_SECONDS = 120.0
@@ -55,13 +55,19 @@ StartRouter = Callable[[str], AbstractContextManager[Router]]
 
 
 @contextmanager
-def running_router(replicas: Sequence[Replica], strategy: str, log: Path) -> Iterator[Router]:
-    """Run a router with `strategy` in front of `replicas` until the block is left."""
+def running_router(
+    replicas: Sequence[Replica], strategy: str, log: Path, flags: Sequence[str] = ()
+) -> Iterator[Router]:
+    """Run a router with `strategy` in front of `replicas` until the block is left.
+
+    flags: more of its command line. A configuration file that it names must list the replicas itself.
+    """
     port, admin_port = free_port(), free_port()
     backends = [argument for replica in replicas for argument in ("--backend", replica.url)]
     command = [
-        *(sys.executable, "-m", "prefix_router", "serve", *backends, "--strategy", strategy),
-        *("--host", "127.0.0.1", "--port", str(port), "--admin-port", str(admin_port)),
+        *(sys.executable, "-m", "prefix_router", "serve", "--strategy", strategy),
+        *(() if "--config" in flags else backends),
+        *("--host", "127.0.0.1", "--port", str(port), "--admin-port", str(admin_port), *flags),
     ]
     router = Router(f"http://127.0.0.1:{port}", f"http://127.0.0.1:{admin_port}")
     process = ManagedProcess(f"router with {strategy} on port {port}", command, {}, log)

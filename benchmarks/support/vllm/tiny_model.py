@@ -7,7 +7,7 @@ prefill time grows with the prompt and the prefix cache saves it, which is all t
 The tokenizer is a byte-level BPE trained on the manual that ships inside Python (`pydoc_data.topics`), so
 nothing is downloaded and ordinary English words get a token or two.
 
-Run by the Python of the vLLM environment: `python tests/vllm/tiny_model.py DIRECTORY`. Takes seconds.
+Run by the Python of the vLLM environment: `python tiny_model.py DIRECTORY`. Takes seconds.
 """
 
 from __future__ import annotations

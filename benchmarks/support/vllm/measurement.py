@@ -12,9 +12,9 @@ from typing import Any
 import aiohttp
 from openai import AsyncOpenAI
 
-from tests.vllm.replica import MODEL_NAME, Replica, fleet_counters
-from tests.vllm.router import BACKEND_HEADER, REASON_HEADER, Router
-from tests.vllm.workload import SharedPrefixWorkload, ideal_hit_tokens
+from benchmarks.support.vllm.replica import MODEL_NAME, Replica, fleet_counters
+from benchmarks.support.vllm.router import BACKEND_HEADER, REASON_HEADER, Router
+from benchmarks.support.vllm.workload import SharedPrefixWorkload, ideal_hit_tokens
 
 CONCURRENCY = 2
 ANSWER_TOKENS = 4
@@ -64,12 +64,16 @@ class Measurement:
 
 
 async def measure(
-    strategy: str, router: Router, replicas: Sequence[Replica], workload: SharedPrefixWorkload
+    strategy: str,
+    router: Router,
+    replicas: Sequence[Replica],
+    workload: SharedPrefixWorkload,
+    concurrency: int = CONCURRENCY,
 ) -> Measurement:
-    """Ask the whole workload, `CONCURRENCY` requests at a time, round by round."""
+    """Ask the whole workload, `concurrency` requests at a time, round by round."""
     rounds = workload.conversations()
     async with aiohttp.ClientSession() as session, router.client() as client:
-        block_size_tokens = await replicas[0].block_size_tokens(session)
+        cache = await replicas[0].cache_config(session)
         prompts = [
             await prompt_token_ids(session, replicas[0].url, conversation)
             for conversations in rounds
@@ -78,15 +82,15 @@ async def measure(
         before = await fleet_counters(session, replicas)
         answers: list[Answer] = []
         for conversations in rounds:
-            answers += await _ask_all(client, conversations)
+            answers += await _ask_all(client, conversations, concurrency)
         after = await fleet_counters(session, replicas)
         return Measurement(
             strategy=strategy,
             answers=tuple(answers),
             queried_tokens=after.queried_tokens - before.queried_tokens,
             hit_tokens=after.hit_tokens - before.hit_tokens,
-            ideal_hit_tokens=ideal_hit_tokens(prompts, block_size_tokens),
-            block_size_tokens=block_size_tokens,
+            ideal_hit_tokens=ideal_hit_tokens(prompts, cache.block_size_tokens),
+            block_size_tokens=cache.block_size_tokens,
             router_token_counts=await router.token_counts(session),
         )
 
@@ -100,14 +104,14 @@ async def prompt_token_ids(session: aiohttp.ClientSession, url: str, conversatio
         return tokens
 
 
-async def _ask_all(client: AsyncOpenAI, conversations: Sequence[Any]) -> list[Answer]:
+async def _ask_all(client: AsyncOpenAI, conversations: Sequence[Any], concurrency: int) -> list[Answer]:
     waiting = iter(conversations)
 
     async def ask_one_after_another() -> list[Answer]:
         return [await ask(client, conversation) for conversation in waiting]
 
     async with asyncio.TaskGroup() as group:
-        users = [group.create_task(ask_one_after_another()) for _ in range(CONCURRENCY)]
+        users = [group.create_task(ask_one_after_another()) for _ in range(concurrency)]
     return [answer for user in users for answer in user.result()]
 
 
