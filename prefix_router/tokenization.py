@@ -45,7 +45,7 @@ class HeadTokenizer:
     def __init__(self, path: str | Path) -> None:
         """Load a `tokenizer.json`. Raises TokenizerError."""
         self.path = str(path)
-        self._tokenizer = _load(Path(path))
+        self._tokenizer = load_tokenizer(Path(path))
 
     def head(self, text: str, limit: int) -> tuple[int, ...]:
         """Return the first `limit` token ids of `text`, all of them if it has no more."""
@@ -68,7 +68,8 @@ class HeadTokenizer:
         return self._tokenizer.encode(text, add_special_tokens=False)
 
 
-def _load(path: Path) -> Tokenizer:
+def load_tokenizer(path: Path) -> Tokenizer:
+    """Load a `tokenizer.json`, for whole texts. Raises TokenizerError."""
     try:
         from tokenizers import Tokenizer
     except ImportError as error:
