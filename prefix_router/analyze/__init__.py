@@ -1,0 +1,1 @@
+"""`prefix-router analyze`: what would prefix-aware routing do for this traffic?"""
