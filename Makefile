@@ -1,4 +1,4 @@
-# make setup | check | test | test-vllm | conformance | conformance-peers | coverage | demo | bench-streams | bench-workers | bench-micro | bench-dataplane | soak | chaos
+# make setup | check | test | test-vllm | conformance | conformance-peers | coverage | demo | bench-streams | bench-workers | bench-micro | bench-dataplane | bench-vllm | bench-routing | validate-simulator | soak | chaos
 # Everything lands in .venv (and .venv-vllm, .tools); nothing is installed elsewhere.
 
 PYTHON ?= python3
@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 SOURCES := prefix_router conformance tests benchmarks scripts
 
-.PHONY: setup check format test test-vllm conformance conformance-peers coverage demo bench-streams bench-workers bench-micro bench-dataplane soak chaos clean
+.PHONY: setup check format test test-vllm conformance conformance-peers coverage demo bench-streams bench-workers bench-micro bench-dataplane bench-vllm bench-routing validate-simulator soak chaos clean
 
 setup: $(VENV)/.installed
 
@@ -70,6 +70,20 @@ bench-dataplane: setup
 	scripts/setup_bench_python.sh
 	PYTHON="$$(readlink -f .venv-bench/bin/python)" scripts/setup_peers.sh
 	$(BIN)/python -m benchmarks.dataplane --seconds 3 --workers
+
+bench-vllm: setup
+	scripts/setup_vllm.sh .venv-vllm
+	$(BIN)/python -m benchmarks.vllm_fleet
+
+# Recorded traffic is looked for below TRACES; docs/simulator.md says which files.
+TRACES ?= traces
+
+bench-routing: setup
+	$(BIN)/python -m benchmarks.fleetsim_grid --traces '$(TRACES)'
+
+validate-simulator: setup
+	scripts/setup_vllm.sh .venv-vllm
+	$(BIN)/python -m benchmarks.validation
 
 soak: setup
 	$(BIN)/python -m benchmarks.soak

@@ -23,9 +23,17 @@ from prefix_router import __version__
 from prefix_router.admin.control import Controls, Reply
 from prefix_router.admin.listener import AdminSources, admin_application
 from prefix_router.admin.status import backend_document, status_document
-from prefix_router.build import backends_of, health_policy_of, policy_of, probe_options_of
+from prefix_router.build import (
+    backends_of,
+    capture_options_of,
+    health_policy_of,
+    policy_of,
+    probe_options_of,
+)
 from prefix_router.data_port import DataPort, DataSide
 from prefix_router.explain import explanation_document
+from prefix_router.observe.capture import Capture
+from prefix_router.observe.cold_warning import ColdWarning
 from prefix_router.observe.events import Observer
 from prefix_router.observe.fanout import Fanout
 from prefix_router.observe.logs import AccessLog, set_level
@@ -38,7 +46,7 @@ from prefix_router.proxy.upstreams import Upstreams
 from prefix_router.reloader import Reloader, ReloadRefusedError
 from prefix_router.routing.fleet import Backend, BackendName, InFlight
 from prefix_router.routing.ring import Ring
-from prefix_router.settings.model import Settings
+from prefix_router.settings.model import Settings, StrategyName
 from prefix_router.settings.reload import ReloadReport, compare
 
 if TYPE_CHECKING:
@@ -63,15 +71,19 @@ class Router:
         self.policy = policy_of(settings)
         self._slots = _shared_slots(settings)
         self.totals = Totals()
+        self._capture = Capture()
         self.metrics = Metrics(
             self._in_flight,
             self._draining,
             active_requests=lambda: self.active,
             waiting=lambda: self._data.waiting,
             workers=lambda: (self._data.processes, self._data.restarts),
+            capture_dropped=lambda: self._capture.dropped,
         )
         self._access_log = AccessLog(requests=settings.logging.access)
-        observer = Fanout([self.metrics, self.totals, self._access_log])
+        observer = self._observer = Fanout([self.metrics, self.totals, self._access_log])
+        self._cold_warning = ColdWarning(self._clock)
+        self._warn_by(settings)
         self.store = FleetStore(
             backends,
             virtual_nodes=settings.routing.ring.virtual_nodes,
@@ -99,6 +111,7 @@ class Router:
             site = web.TCPSite(self._admin, settings.admin.host, settings.admin.port)
             await site.start()
             self.admin_port = self._admin.addresses[0][1]
+            self._capture_by(settings)
             await self._data.start()
             self.port = self._data.port
         except OSError:
@@ -111,6 +124,7 @@ class Router:
         await self._data.stop(grace_seconds, delay_seconds)
         await self.prober.stop()
         self._upstreams.close()
+        await asyncio.to_thread(self._capture.close)
         if self._admin is not None:
             await self._admin.cleanup()
 
@@ -214,11 +228,31 @@ class Router:
         self._access_log.requests = settings.logging.access
         if settings.logging.level is not self.settings.logging.level:
             set_level(settings.logging.level.value)
+        if settings.capture != self.settings.capture:
+            self._capture_by(settings)
+        self._warn_by(settings)
         self.settings = settings
+
+    def _capture_by(self, settings: Settings) -> None:
+        """Capture as the settings say. Without a capture nobody is even asked for one."""
+        self._observer.leave(self._capture)
+        options = capture_options_of(settings)
+        if options is None:
+            self._capture.end()
+        else:
+            self._capture.begin(options)
+            self._observer.join(self._capture)
+
+    def _warn_by(self, settings: Settings) -> None:
+        """Warn of cold backends where the strategy expects something of them; else nobody is even asked."""
+        self._observer.leave(self._cold_warning)
+        if settings.routing.strategy is StrategyName.ADAPTIVE:
+            self._observer.join(self._cold_warning)
 
     def _count_only(self, names: Collection[BackendName]) -> None:
         self.metrics.set_backends(names)
         self.totals.set_backends(names)
+        self._cold_warning.set_backends(names)
 
     def _admin_sources(self) -> AdminSources:
         return AdminSources(

@@ -5,17 +5,19 @@ Nothing here starts or changes anything, so all of it may run in a thread, and a
 
 from __future__ import annotations
 
+from prefix_router.observe.capture import CaptureOptions
 from prefix_router.proxy.decider import Decider
 from prefix_router.proxy.policy import RequestLimits, RequestPolicy
 from prefix_router.proxy.probes import ProbeOptions
 from prefix_router.proxy.replies import Replies
 from prefix_router.routing.admission import AdmissionLimits
+from prefix_router.routing.depth import Depth
 from prefix_router.routing.fleet import Backend, BackendName
 from prefix_router.routing.health import HealthPolicy
 from prefix_router.routing.key import PrefixAnchor, PrefixRule, PrefixUnit
 from prefix_router.routing.retry_budget import RetryAllowance
 from prefix_router.routing.strategies import build_strategy
-from prefix_router.settings.model import Settings
+from prefix_router.settings.model import PrefixDepth, Settings, StrategyName
 from prefix_router.upstream.pool import Timeouts
 
 
@@ -36,8 +38,8 @@ def backends_of(settings: Settings) -> list[Backend]:
 def decider_of(settings: Settings, previous: Decider | None = None) -> Decider:
     """Return what reads requests and decides. Raises TokenizerError for an unusable tokenizer file.
 
-    previous: the decider in use so far. Its strategy is carried on where that has state to keep, and its
-    tokenizer where that is from the same path: reading one takes long.
+    previous: the decider in use so far. Its strategy and its counts of keys are carried on where they have a
+    state to keep, and its tokenizer where that is from the same path: reading one takes long.
     """
     routing = settings.routing
     encoder = None
@@ -48,14 +50,21 @@ def decider_of(settings: Settings, previous: Decider | None = None) -> Decider:
         if not isinstance(encoder, HeadTokenizer) or encoder.path != routing.prefix.tokenizer:
             encoder = HeadTokenizer(routing.prefix.tokenizer)
     prefix = routing.prefix
+    depth = None
+    if routing.strategy is StrategyName.ADAPTIVE or prefix.depth is PrefixDepth.AUTO:
+        depth = (None if previous is None else previous.depth) or Depth()
     return Decider(
         build_strategy(
             routing.strategy.value,
             concurrency_threshold=routing.concurrency_threshold,
             previous=None if previous is None else previous.strategy,
+            several_routers=routing.several_routers,
         ),
         PrefixRule(prefix.length, PrefixUnit(prefix.unit.value), PrefixAnchor(prefix.anchor.value)),
         encoder,
+        depth=depth,
+        chains=settings.capture.path is not None,
+        seen=None if previous is None else previous.seen,
         session_header=routing.session.header,
         session_cookie=routing.session.cookie,
     )
@@ -77,11 +86,18 @@ def policy_of(settings: Settings, previous: RequestPolicy | None = None) -> Requ
             timeouts.upstream_keepalive_seconds,
         ),
         max_attempts=settings.retry.max_attempts,
+        records_chains=settings.capture.path is not None,
         admission=AdmissionLimits(
             settings.limits.max_in_flight, settings.queue.max_waiting, settings.queue.timeout_seconds
         ),
         retry_allowance=RetryAllowance(settings.retry.budget_ratio, settings.retry.budget_min_per_second),
     )
+
+
+def capture_options_of(settings: Settings) -> CaptureOptions | None:
+    """Return what is captured of the traffic, None for nothing."""
+    capture = settings.capture
+    return None if capture.path is None else CaptureOptions(capture.path, capture.max_bytes, capture.sample)
 
 
 def health_policy_of(settings: Settings) -> HealthPolicy:

@@ -225,6 +225,18 @@ def _simulate(arguments: argparse.Namespace) -> int:
     return run(arguments)
 
 
+def _analyze_arguments(parser: argparse.ArgumentParser) -> None:
+    from prefix_router.analyze.arguments import add_arguments
+
+    add_arguments(parser)
+
+
+def _analyze(arguments: argparse.Namespace) -> int:
+    from prefix_router.analyze.command import run
+
+    return run(arguments)
+
+
 def _no_arguments(_parser: argparse.ArgumentParser) -> None:
     """For a command that takes none."""
 
@@ -261,6 +273,12 @@ COMMANDS = (
         "Compare routing strategies on a simulated fleet.",
         _simulate_arguments,
         _simulate,
+    ),
+    Command(
+        "analyze",
+        "Say what prefix-aware routing would do for recorded traffic, and what to set.",
+        _analyze_arguments,
+        _analyze,
     ),
 )
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
+from time import monotonic
 from typing import Any
 
 import msgspec
@@ -63,14 +64,14 @@ def explanation_document(
     path = path or guess_path(body)
     subject = decider.read("POST", path, fields, body)
     request = decider.parse(path, fields, body)
-    query = Query(key=subject.key, model=subject.model, draw=0, session=subject.session)
+    query = decider.query(subject, fleet, draw=0, now=monotonic(), count=False)
     explanation = explain(query, fleet, decider.strategy, concurrency_threshold)
     document: dict[str, Any] = {
         "path": path,
         "api": subject.api,
         "model": subject.model,
         "strategy": decider.strategy.name,
-        **_key_part(decider, request, body),
+        **_key_part(decider, request, body, query),
         **_decision_part(explanation, fleet),
     }
     if subject.invalid_header is not None:
@@ -82,7 +83,13 @@ def explanation_document(
     return document
 
 
-def _key_part(decider: Decider, request: RoutingRequest, body: bytes) -> dict[str, Any]:
+def _key_part(decider: Decider, request: RoutingRequest, body: bytes, query: Query) -> dict[str, Any]:
+    if decider.depth is not None and query.key is not None:
+        return {
+            "key": f"{query.key:016x}",
+            "prefix": {"depth": "auto", "unit": "tokens", "exact": False, "counted": query.key_tokens}
+            | {"popular": query.popular_tokens, "prompt": query.chain.tokens if query.chain else 0},
+        }
     key = prefix_key(request, decider.rule, body, decider.encoder)
     if key is None:
         cause = request.keyless_cause
@@ -91,6 +98,7 @@ def _key_part(decider: Decider, request: RoutingRequest, body: bytes) -> dict[st
     return {
         "key": str(key),
         "prefix": {
+            "depth": "fixed",
             "length": rule.length,
             "unit": rule.unit.value,
             "exact": decider.encoder is not None,
@@ -119,11 +127,14 @@ def _decision_part(explanation: Explanation, fleet: Fleet) -> dict[str, Any]:
     }
 
 
-def _decision(decision: Decision | None) -> dict[str, str] | None:
+def _decision(decision: Decision | None) -> dict[str, Any] | None:
     if decision is None:
         return None
     backend = decision.member.backend
-    return {"backend": backend.name, "url": backend.url, "reason": decision.reason.value}
+    said = {"backend": backend.name, "url": backend.url, "reason": decision.reason.value}
+    if decision.visit is None:
+        return said
+    return {**said, "expected_cached_tokens": decision.visit.expected_tokens}
 
 
 def guess_path(body: bytes) -> str:
@@ -143,19 +154,13 @@ def guess_path(body: bytes) -> str:
 
 
 def _text(document: Mapping[str, Any]) -> str:
-    lines = [f"request    {document['path']} ({document['api']}), model {document['model'] or 'not named'}"]
-    if document["key"] is None:
-        lines.append(f"key        none: {document['keyless_cause']}")
-    else:
-        prefix = document["prefix"]
-        estimated = ", estimated" if prefix["unit"] == "tokens" and not prefix["exact"] else ""
-        lines.append(
-            f"key        {document['key']}, over {prefix['counted']} {prefix['unit']}"
-            f" (at most {prefix['length']}{estimated}; ended at {prefix['ended_at']})"
-        )
-    lines.append(f"backend    {_said(document['decision'])}")
-    lines.append(f"if full    {_said(document['if_home_were_full'])}")
-    lines.append(f"if down    {_said(document['if_home_were_down'])}")
+    lines = [
+        f"request    {document['path']} ({document['api']}), model {document['model'] or 'not named'}",
+        f"key        {_key_text(document)}",
+        f"backend    {_said(document['decision'])}",
+        f"if full    {_said(document['if_home_were_full'])}",
+        f"if down    {_said(document['if_home_were_down'])}",
+    ]
     if document["ring_order"]:
         lines.append("ring       " + " → ".join(entry["backend"] for entry in document["ring_order"]))
     if "refused" in document:
@@ -165,8 +170,28 @@ def _text(document: Mapping[str, Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _said(decision: Mapping[str, str] | None) -> str:
-    return "–" if decision is None else f"{decision['backend']} ({decision['reason']}) {decision['url']}"
+def _key_text(document: Mapping[str, Any]) -> str:
+    if document["key"] is None:
+        return f"none: {document['keyless_cause']}"
+    prefix = document["prefix"]
+    if prefix["depth"] == "auto":
+        return (
+            f"{document['key']}, over {prefix['counted']} of {prefix['prompt']} tokens"
+            f" (estimated; depth auto; {prefix['popular']} of them are a popular beginning)"
+        )
+    estimated = ", estimated" if prefix["unit"] == "tokens" and not prefix["exact"] else ""
+    return (
+        f"{document['key']}, over {prefix['counted']} {prefix['unit']}"
+        f" (at most {prefix['length']}{estimated}; ended at {prefix['ended_at']})"
+    )
+
+
+def _said(decision: Mapping[str, Any] | None) -> str:
+    if decision is None:
+        return "–"
+    expected = decision.get("expected_cached_tokens")
+    cached = "" if expected is None else f", {expected} tokens expected in its cache"
+    return f"{decision['backend']} ({decision['reason']}{cached}) {decision['url']}"
 
 
 def _shortened(text: str) -> str:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from prefix_router.engine.cost import DEFAULT_PROFILE, PROFILES
+from prefix_router.routing.strategies.adaptive import Adaptive
 
 
 class FleetChange(Enum):
@@ -38,9 +39,10 @@ class FleetPlan:
     kv_tokens: the size of an engine's KV cache in tokens; None for the profile's.
     routers: independent routers, each of which knows only the requests it sent itself. A request comes to one
         of them at random.
-    events: changes of the fleet; order does not matter.
-    concurrency_threshold: of `prefix_aware`, in requests in flight.
-    prefix_tokens: N, the length of a prefix key in tokens.
+    events: changes of the fleet; order does not matter. concurrency_threshold: of `prefix_aware`, in requests
+        in flight.
+    prefix_tokens: N, the length of a prefix key in tokens. depth_auto: whether keys look deeper the more
+        popular they are, instead of at N tokens, see `routing.depth`; always so for `adaptive`.
     anchored: whether a key ends with the first user turn when that comes before N.
     seed: varies everything that is drawn at random.
     router_overhead_seconds, api_overhead_seconds: what a request spends in the router and in the API server
@@ -53,12 +55,18 @@ class FleetPlan:
     kv_tokens: int | None = None
     routers: int = 1
     events: tuple[FleetEvent, ...] = ()
-    concurrency_threshold: int = 10
+    concurrency_threshold: int = 64
     prefix_tokens: int = 1024
+    depth_auto: bool = False
     anchored: bool = True
     seed: int = 0
     router_overhead_seconds: float = 0.0
     api_overhead_seconds: float = 0.015
+
+    @property
+    def looks_deeper(self) -> bool:
+        """Whether routers choose the depth of each key."""
+        return self.depth_auto or self.strategy == Adaptive.name
 
     def __post_init__(self) -> None:
         if self.profile not in PROFILES:

@@ -11,14 +11,19 @@ if TYPE_CHECKING:
 
     from prefix_router.fleetsim.policy import Policy, RoutedRequest
     from prefix_router.routing.decision import Decision
+    from prefix_router.routing.depth import Depth
     from prefix_router.routing.ring import Ring
 
 
 class Router:
     """Routes by `policy` over the replicas it was last told of. Routers share nothing but the ring."""
 
-    def __init__(self, policy: Policy, names: Iterable[BackendName], ring: Ring) -> None:
+    def __init__(
+        self, policy: Policy, names: Iterable[BackendName], ring: Ring, depth: Depth | None = None
+    ) -> None:
+        """depth: where its keys end; None when that is at a fixed length."""
         self.policy = policy
+        self.depth = depth
         self._in_flight: dict[BackendName, InFlight] = {}
         self.change_fleet(names, ring)
 
@@ -39,10 +44,10 @@ class Router:
             self.policy.dispatched(routed, decision.member.name, now)
         return decision
 
-    def finish(self, routed: RoutedRequest, backend: BackendName, now: float) -> None:
-        """Count the request as no longer in flight on `backend`."""
+    def finish(self, routed: RoutedRequest, backend: BackendName, now: float, *, whole: bool) -> None:
+        """Count the request as no longer in flight on `backend`. whole: whether it has its whole answer."""
         self._in_flight[backend].give()
-        self.policy.finished(routed, backend, now)
+        self.policy.finished(routed, backend, now, whole=whole)
 
     def _member(self, name: BackendName) -> Member:
         in_flight = self._in_flight.setdefault(name, InFlight())

@@ -16,7 +16,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from prefix_router.engine.request import EngineRequest
-from prefix_router.fleetsim.keys import name_blocks, prefix_key
+from prefix_router.fleetsim.keys import Conversations, name_blocks, prefix_key
 from prefix_router.fleetsim.plan import FleetChange
 from prefix_router.fleetsim.policies import build_policy
 from prefix_router.fleetsim.policy import RoutedRequest
@@ -26,6 +26,7 @@ from prefix_router.fleetsim.result import FleetResult, Outcome
 from prefix_router.fleetsim.router import Router
 from prefix_router.fleetsim.timeline import Timeline
 from prefix_router.routing.decision import Query
+from prefix_router.routing.depth import Depth
 from prefix_router.routing.ring import Ring
 
 if TYPE_CHECKING:
@@ -72,6 +73,7 @@ class _Simulation:
         self._arrivals = iter(
             sorted(range(len(requests)), key=lambda number: requests[number].arrival_seconds)
         )
+        self._conversations = Conversations()
         self._outcomes: dict[int, Outcome] = {}
         self._draws = Random(f"{plan.seed} draws")
         self._router_draws = Random(f"{plan.seed} routers")
@@ -81,7 +83,12 @@ class _Simulation:
             self._start_replica(replica_name(number))
         self._ring = Ring(dict.fromkeys(self._replicas, 1))
         self._routers = [
-            Router(build_policy(plan.strategy, plan.concurrency_threshold), self._replicas, self._ring)
+            Router(
+                build_policy(plan.strategy, plan.concurrency_threshold, several_routers=plan.routers > 1),
+                self._replicas,
+                self._ring,
+                Depth() if plan.looks_deeper else None,
+            )
             for _ in range(plan.routers)
         ]
 
@@ -108,10 +115,26 @@ class _Simulation:
         """A request comes to one of the routers."""
         self._plan_next_arrival()
         request = self._requests[number]
-        key = prefix_key(request, self._plan.prefix_tokens, anchored=self._plan.anchored)
-        query = Query(key, request.model, self._draws.getrandbits(64), request.session)
-        routed = RoutedRequest(request, query, name_blocks(request))
-        self._route(now, number, routed, self._router_draws.choice(self._routers))
+        router = self._router_draws.choice(self._routers)
+        names = name_blocks(request)
+        chain = self._conversations.chain(request, names)
+        if router.depth is None:
+            popular_tokens = 0
+            key_tokens = min(self._plan.prefix_tokens, request.prompt_tokens)
+            key = prefix_key(request, key_tokens, anchored=self._plan.anchored)
+        else:
+            key, key_tokens, popular_tokens = router.depth.key(chain, len(self._replicas))
+        query = Query(
+            key,
+            request.model,
+            self._draws.getrandbits(64),
+            request.session,
+            chain=chain,
+            key_tokens=key_tokens,
+            popular_tokens=popular_tokens,
+            now=now,
+        )
+        self._route(now, number, RoutedRequest(request, query, names), router)
 
     def _route(self, now: float, number: int, routed: RoutedRequest, router: Router) -> None:
         """A router sends a request to a replica, for the first time or after a failure."""
@@ -141,7 +164,7 @@ class _Simulation:
 
     def _leave(self, now: float, visit: Visit, *, failed: bool = False) -> None:
         """A request ends on its replica, for good."""
-        self._give_back(now, visit)
+        self._give_back(now, visit, whole=not failed)
         self._end(
             visit.number,
             Outcome.of(
@@ -155,9 +178,9 @@ class _Simulation:
             ),
         )
 
-    def _give_back(self, now: float, visit: Visit) -> None:
+    def _give_back(self, now: float, visit: Visit, *, whole: bool) -> None:
         del visit.replica.visits[visit.number]
-        visit.router.finish(visit.routed, visit.replica.name, now)
+        visit.router.finish(visit.routed, visit.replica.name, now, whole=whole)
 
     def _end(self, number: int, outcome: Outcome) -> None:
         if number in self._outcomes:
@@ -219,7 +242,7 @@ class _Simulation:
             if visit.first_token_seconds is not None:
                 self._leave(now, visit, failed=True)
                 continue
-            self._give_back(now, visit)
+            self._give_back(now, visit, whole=False)
             visit.routed.query = visit.routed.query.after_failure(replica.name)
             self._route(now, visit.number, visit.routed, visit.router)
 

@@ -4,8 +4,8 @@ The table is the contract with dashboards and alerts. `observe.exposition` refus
 not in it, and docs/metrics.md is tested against it, so code and text cannot drift apart.
 
 Labels come from closed sets only: the names of the fleet, `Reason`, `BackendState`, `RetryCause`,
-`ErrorCode`, and a few status classes. Models, paths and clients are never labels: whoever can invent
-values could fill the memory of the router and of Prometheus.
+`ErrorCode`, `Surprise`, the buckets of shared prefixes, and a few status classes. Models, paths and clients
+are never labels: whoever can invent values could fill the memory of the router and of Prometheus.
 """
 
 from __future__ import annotations
@@ -152,6 +152,48 @@ CATALOGUE = (
     Metric("backend_prompt_tokens_total", _COUNTER, ("backend",), "prompt_tokens_total by backend."),
     Metric("backend_cached_tokens_total", _COUNTER, ("backend",), "cached_tokens_total by backend."),
     Metric(
+        "shared_prefix_requests_total",
+        _COUNTER,
+        ("shared_prefix",),
+        "Finished requests whose prompt was compared with those before it, by how many tokens they share.",
+    ),
+    Metric(
+        "shared_prefix_prompt_tokens_total",
+        _COUNTER,
+        ("shared_prefix", "reason"),
+        "prompt_tokens_total of these requests.",
+    ),
+    Metric(
+        "shared_prefix_cached_tokens_total",
+        _COUNTER,
+        ("shared_prefix", "reason"),
+        "Of shared_prefix_prompt_tokens_total: found in the backend's prefix cache.",
+    ),
+    Metric(
+        "shared_prefix_first_token_seconds",
+        _HISTOGRAM,
+        ("shared_prefix",),
+        "time_to_first_token_seconds of these requests.",
+    ),
+    Metric(
+        "backend_expected_cached_tokens_total",
+        _COUNTER,
+        ("backend",),
+        "Tokens that the strategy expected to be cached, of responses that report how many were.",
+    ),
+    Metric(
+        "backend_observed_cached_tokens_total",
+        _COUNTER,
+        ("backend",),
+        "Cached tokens of the requests in backend_expected_cached_tokens_total.",
+    ),
+    Metric(
+        "backend_cache_surprises_total",
+        _COUNTER,
+        ("backend", "kind"),
+        "Requests that found 256 or more tokens fewer (cold) or more (warm) cached than expected.",
+    ),
+    Metric(
         "engine_requests_running", _GAUGE, ("backend",), "Requests in the engine's batch, as it says itself."
     ),
     Metric(
@@ -192,5 +234,11 @@ CATALOGUE = (
     ),
     Metric("workers", _GAUGE, (), "Processes that take connections on the data port."),
     Metric("worker_restarts_total", _COUNTER, (), "Workers that died and were replaced by another."),
+    Metric(
+        "capture_dropped_total",
+        _COUNTER,
+        (),
+        "Requests that a capture should have and has not: the writer was behind, or the file is full.",
+    ),
     Metric("build_info", _GAUGE, ("version",), "Always 1; the version is the label."),
 )

@@ -8,6 +8,7 @@ from typing import Protocol
 
 from msgspec import Struct
 
+from prefix_router.routing.chain import PrefixChain
 from prefix_router.routing.decision import Reason
 from prefix_router.routing.fleet import BackendName, BackendState
 
@@ -50,7 +51,12 @@ class RequestRecord(Struct):
     received to its being sent. `first_token_seconds` is the first content event of a stream.
     Token counts come from the response's own `usage`. `queue_seconds` is the time in line for a backend, None
     for a request that did not have to wait; `retry_denied` says that only the retry budget stood in the way
-    of another attempt.
+    of another attempt. `chain` is there only while somebody captures traffic (`observe.capture`).
+
+    Where prompts have chains, that is, with strategy adaptive or depth auto: `prompt_length` is the length of
+    the prompt in the tokens of its chain, which are estimates, `shared_tokens` how much of it this router has
+    seen before, wherever that went, and `expected_tokens` how much of it the strategy expected to be cached
+    where it sent it; None for a strategy that expects nothing.
     """
 
     request_id: str
@@ -79,6 +85,10 @@ class RequestRecord(Struct):
     error_code: str | None = None
     queue_seconds: float | None = None
     retry_denied: bool = False
+    chain: PrefixChain | None = None
+    prompt_length: int | None = None
+    shared_tokens: int | None = None
+    expected_tokens: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,8 @@ from prometheus_client.registry import Collector
 
 from prefix_router import __version__
 from prefix_router.observe.catalogue import CATALOGUE, NONE, OTHER, PREFIX, Kind, Metric
-from prefix_router.observe.tallies import BackendTally, Histogram
+from prefix_router.observe.expectation import Surprise
+from prefix_router.observe.tallies import SHARED_PREFIXES, BackendTally, Histogram, ReasonTally
 from prefix_router.routing.fleet import BackendState
 
 if TYPE_CHECKING:
@@ -56,6 +57,7 @@ class Exposition(Collector):
         samples = _Samples()
         self._add_backends(samples)
         self._add_reasons(samples)
+        self._add_shared_prefixes(samples)
         self._add_router(samples)
         for metric in CATALOGUE:
             yield _family(metric, samples.by_name[metric.name])
@@ -63,6 +65,7 @@ class Exposition(Collector):
     def _add_backends(self, samples: _Samples) -> None:
         metrics = self._metrics
         in_flight, draining = metrics.in_flight(), metrics.draining()
+        compared = any(tally.compared for tally in metrics.backends.values())
         for name, tally in metrics.backends.items():
             samples.add("in_flight", in_flight.get(name, 0), name)
             samples.add("backend_draining", name in draining, name)
@@ -72,12 +75,16 @@ class Exposition(Collector):
                 samples.add("health_transitions_total", count, name, state.value)
             for metric, value in _counters(tally):
                 samples.add(metric, value, name)
+            if compared:
+                _add_comparison(samples, name, tally)
             _add_traffic(samples, name, tally)
             _add_engine(samples, name, tally)
         _add_traffic(samples, NONE, metrics.unrouted)
         _add_traffic(samples, OTHER, metrics.departed)
         for metric, value in _counters(metrics.departed):
             samples.add_if_any(metric, value, OTHER)
+        if metrics.departed.compared:
+            _add_comparison(samples, OTHER, metrics.departed)
 
     def _add_reasons(self, samples: _Samples) -> None:
         for reason, tally in self._metrics.reasons.items():
@@ -92,6 +99,13 @@ class Exposition(Collector):
             if reason is not None:
                 samples.add("prompt_tokens_total", tally.prompt_tokens, label)
                 samples.add("cached_tokens_total", tally.cached_tokens, label)
+            _add_shared_tokens(samples, label, tally)
+
+    def _add_shared_prefixes(self, samples: _Samples) -> None:
+        for (_, label), tally in zip(SHARED_PREFIXES, self._metrics.shared_prefixes, strict=True):
+            samples.add("shared_prefix_requests_total", tally.requests, label)
+            if tally.first_token.count:
+                samples.add("shared_prefix_first_token_seconds", tally.first_token, label)
 
     def _add_router(self, samples: _Samples) -> None:
         metrics = self._metrics
@@ -109,6 +123,7 @@ class Exposition(Collector):
         workers, restarts = metrics.workers()
         samples.add("workers", workers)
         samples.add("worker_restarts_total", restarts)
+        samples.add("capture_dropped_total", metrics.capture_dropped())
         for result, count in list(metrics.reloads.items()):
             samples.add("config_reloads_total", count, result)
         samples.add("config_last_reload_success", metrics.last_reload_succeeded)
@@ -124,6 +139,22 @@ def _counters(tally: BackendTally) -> tuple[tuple[str, int], ...]:
         ("backend_prompt_tokens_total", tally.prompt_tokens),
         ("backend_cached_tokens_total", tally.cached_tokens),
     )
+
+
+def _add_comparison(samples: _Samples, name: str, tally: BackendTally) -> None:
+    """Add what was expected: for all backends or none, because most strategies expect nothing."""
+    samples.add("backend_expected_cached_tokens_total", tally.expected_cached_tokens, name)
+    samples.add("backend_observed_cached_tokens_total", tally.observed_cached_tokens, name)
+    for surprise in Surprise:
+        samples.add("backend_cache_surprises_total", tally.surprises[surprise], name, surprise.value)
+
+
+def _add_shared_tokens(samples: _Samples, reason: str, tally: ReasonTally) -> None:
+    """Add all buckets of a reason, or none: most never occur, and many routers do not know what is shared."""
+    if any(tokens.prompt for tokens in tally.shared_prefixes):
+        for (_, label), tokens in zip(SHARED_PREFIXES, tally.shared_prefixes, strict=True):
+            samples.add("shared_prefix_prompt_tokens_total", tokens.prompt, label, reason)
+            samples.add("shared_prefix_cached_tokens_total", tokens.cached, label, reason)
 
 
 def _add_traffic(samples: _Samples, name: str, tally: BackendTally) -> None:

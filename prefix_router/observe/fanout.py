@@ -25,6 +25,14 @@ class Fanout:
         self._observers = tuple(observers)
         self._failed: set[int] = set()
 
+    def join(self, observer: Observer) -> None:
+        """Tell one more observer from now on, after the others."""
+        self._observers = (*self._observers, observer)
+
+    def leave(self, observer: Observer) -> None:
+        """Tell an observer nothing more; it need not be one of these."""
+        self._observers = tuple(other for other in self._observers if other is not observer)
+
     def request_finished(self, event: RequestRecord) -> None:
         """Tell all observers."""
         for observer in self._observers:

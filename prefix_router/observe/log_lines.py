@@ -75,6 +75,9 @@ def request_fields(event: RequestRecord) -> dict[str, Field]:
         "prompt_tokens": event.prompt_tokens,
         "cached_tokens": event.cached_tokens,
         "completion_tokens": event.completion_tokens,
+        "prompt_length": event.prompt_length,
+        "shared_tokens": event.shared_tokens,
+        "expected_tokens": event.expected_tokens,
     }
 
 

@@ -3,9 +3,9 @@
 `Metrics` is an Observer: a few additions per finished request. Prometheus asks seldom, so all work of
 naming, labelling and formatting is done in `render`, which the caller runs off the event loop.
 
-Bounded: one tally per backend of the fleet and per reason. A backend outside the fleet (it left while its
-last request ran) is counted under the name `other`, so that nothing ever brings back series of a backend
-that is gone.
+Bounded: one tally per backend of the fleet, per reason and per bucket of shared prefixes. A backend outside
+the fleet (it left while its last request ran) is counted under the name `other`, so that nothing ever brings
+back series of a backend that is gone.
 """
 
 from __future__ import annotations
@@ -19,13 +19,17 @@ from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, ProcessCol
 
 from prefix_router.observe.catalogue import NONE, OTHER
 from prefix_router.observe.events import Outcome, RetryCause
+from prefix_router.observe.expectation import compare
 from prefix_router.observe.exposition import Exposition
 from prefix_router.observe.tallies import (
     ADDED_BOUNDS_SECONDS,
     QUEUE_BOUNDS_SECONDS,
+    SHARED_PREFIXES,
     BackendTally,
     Histogram,
     ReasonTally,
+    SharedPrefixTally,
+    shared_prefix_bucket,
 )
 from prefix_router.openai_api.errors import ErrorCode
 from prefix_router.routing.decision import Reason
@@ -44,8 +48,8 @@ class Metrics:
 
     in_flight: returns the live number of leases per backend. draining: the names of drained backends.
     active_requests: how many requests are being served. waiting: how many of them wait for a free backend.
-    workers: how many processes serve clients, and how many had to be replaced so far. They are called by
-    `render`, in its thread.
+    workers: how many processes serve clients, and how many had to be replaced so far. capture_dropped: how
+    many requests a capture has lost. They are called by `render`, in its thread.
     """
 
     content_type = CONTENT_TYPE_LATEST
@@ -57,16 +61,19 @@ class Metrics:
         active_requests: Callable[[], int] = int,
         waiting: Callable[[], int] = int,
         workers: Callable[[], tuple[int, int]] = lambda: (1, 0),
+        capture_dropped: Callable[[], int] = int,
     ) -> None:
         self.in_flight = in_flight
         self.draining = draining
         self.active_requests = active_requests
         self.waiting = waiting
         self.workers = workers
+        self.capture_dropped = capture_dropped
         self.backends: dict[BackendName, BackendTally] = {}
         self.unrouted = BackendTally()
         self.departed = BackendTally()
         self.reasons: dict[Reason | None, ReasonTally] = {reason: ReasonTally() for reason in (None, *Reason)}
+        self.shared_prefixes = tuple(SharedPrefixTally() for _ in SHARED_PREFIXES)
         self.added_latency = Histogram(ADDED_BOUNDS_SECONDS)
         self.retries: Counter[RetryCause] = Counter(dict.fromkeys(RetryCause, 0))
         self.rejected: Counter[str] = Counter({code.value: 0 for code in ErrorCode})
@@ -105,6 +112,8 @@ class Metrics:
             elif event.reason is Reason.FAILOVER:
                 self._backend(event.home).failover += 1
         self._count_tokens(event, reason, backend)
+        if event.shared_tokens is not None:
+            self._count_shared_prefix(event, event.shared_tokens, reason, backend)
         if (
             event.outcome is not Outcome.COMPLETED
             or event.error_code is not None
@@ -153,6 +162,28 @@ class Metrics:
         reason.cached_tokens += event.cached_tokens
         backend.prompt_tokens += event.prompt_tokens
         backend.cached_tokens += event.cached_tokens
+
+    def _count_shared_prefix(
+        self, event: RequestRecord, shared_tokens: int, reason: ReasonTally, backend: BackendTally
+    ) -> None:
+        bucket = shared_prefix_bucket(shared_tokens)
+        shared_prefix = self.shared_prefixes[bucket]
+        shared_prefix.requests += 1
+        if event.first_token_seconds is not None:
+            shared_prefix.first_token.observe(event.first_token_seconds)
+        if event.prompt_tokens is None or event.cached_tokens is None:
+            return
+        tokens = reason.shared_prefixes[bucket]
+        tokens.prompt += event.prompt_tokens
+        tokens.cached += event.cached_tokens
+        comparison = compare(event)
+        if comparison is None:
+            return
+        backend.expected_cached_tokens += comparison.expected
+        backend.observed_cached_tokens += comparison.observed
+        surprise = comparison.surprise
+        if surprise is not None:
+            backend.surprises[surprise] += 1
 
     def _count_trouble(self, event: RequestRecord, backend: BackendTally) -> None:
         for cause in event.retry_causes:

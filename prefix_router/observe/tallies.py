@@ -1,21 +1,23 @@
 """What the metrics are counted in: plain numbers, grouped by what they belong to.
 
 A request touches one `BackendTally` and one `ReasonTally`, found by two dictionary lookups, and then only
-attributes. prometheus_client's own children take a lock and two calls for each number, which for the dozen
-numbers of a request is several times the cost. Only the event loop writes; a scrape reads from its own
-thread and may see a request half counted, never a broken number.
+attributes; where it is known how much of its prompt came before, also one bucket of shared prefixes, found
+by a bisection of six. prometheus_client's own children take a lock and two calls for each number, which for
+the dozen numbers of a request is several times the cost. Only the event loop writes; a scrape reads from its
+own thread and may see a request half counted, never a broken number.
 
 Everything about a backend hangs on one object, so that dropping it removes all its series at once.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections import Counter
 from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
+from prefix_router.observe.expectation import Surprise
 from prefix_router.routing.fleet import BackendState
 
 if TYPE_CHECKING:
@@ -37,6 +39,21 @@ ADDED_BOUNDS_SECONDS = (
 
 QUEUE_BOUNDS_SECONDS = (0.01, 0.1, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 """From a place that was just becoming free to the patience of a client."""
+
+SHARED_PREFIX_LATENCY_BOUNDS_SECONDS = (0.025, 0.05, 0.1, 0.2, 0.35, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+"""Fewer than for all requests, because there are six of this histogram: enough to tell warm from cold."""
+
+SHARED_PREFIXES = (
+    (0, "nothing"),
+    (1, "under 256"),
+    (256, "256 to 1k"),
+    (1024, "1k to 4k"),
+    (4096, "4k to 16k"),
+    (16_384, "over 16k"),
+)
+"""The buckets of `shared_tokens`: where each begins, and its label. `prefix-router analyze` has the same."""
+
+_SHARED_PREFIX_STARTS = tuple(start for start, _ in SHARED_PREFIXES)
 
 
 class Histogram:
@@ -65,6 +82,11 @@ class Histogram:
         return list(zip(bounds, accumulate(self._counts.copy()), strict=True))
 
 
+def shared_prefix_bucket(shared_tokens: int) -> int:
+    """Return the index in `SHARED_PREFIXES` of the bucket for so many tokens, 0 or more."""
+    return bisect_right(_SHARED_PREFIX_STARTS, shared_tokens) - 1
+
+
 @dataclass(slots=True, eq=False)
 class BackendTally:
     """The numbers of one backend since it joined. `requests` is by reason and status class."""
@@ -79,7 +101,15 @@ class BackendTally:
     truncated: int = 0
     prompt_tokens: int = 0
     cached_tokens: int = 0
+    expected_cached_tokens: int = 0
+    observed_cached_tokens: int = 0
+    surprises: Counter[Surprise] = field(default_factory=Counter)
     sample: EngineSample | None = None
+
+    @property
+    def compared(self) -> bool:
+        """Whether anything was expected to be cached, or was cached where nothing was expected."""
+        return self.expected_cached_tokens > 0 or self.observed_cached_tokens > 0
 
 
 def _latency() -> Histogram:
@@ -87,11 +117,30 @@ def _latency() -> Histogram:
 
 
 @dataclass(slots=True, eq=False)
+class TokenTally:
+    """Tokens of prompts, and how many of them were cached."""
+
+    prompt: int = 0
+    cached: int = 0
+
+
+@dataclass(slots=True, eq=False)
+class SharedPrefixTally:
+    """The numbers of all requests in one bucket of shared prefixes."""
+
+    requests: int = 0
+    first_token: Histogram = field(default_factory=lambda: Histogram(SHARED_PREFIX_LATENCY_BOUNDS_SECONDS))
+
+
+@dataclass(slots=True, eq=False)
 class ReasonTally:
-    """The numbers of all requests that were routed for one reason."""
+    """The numbers of all requests that were routed for one reason. `shared_prefixes` is by bucket."""
 
     first_byte: Histogram = field(default_factory=_latency)
     first_token: Histogram = field(default_factory=_latency)
     duration: Histogram = field(default_factory=lambda: Histogram(DURATION_BOUNDS_SECONDS))
     prompt_tokens: int = 0
     cached_tokens: int = 0
+    shared_prefixes: tuple[TokenTally, ...] = field(
+        default_factory=lambda: tuple(TokenTally() for _ in SHARED_PREFIXES)
+    )

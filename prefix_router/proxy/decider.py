@@ -18,8 +18,12 @@ from prefix_router.openai_api.condense import LARGE_BYTES
 from prefix_router.openai_api.json_scan import ByteSource, WholeBytes, finish
 from prefix_router.openai_api.request import Api, RoutingRequest, parse, parse_large
 from prefix_router.proxy.turn_taker import TurnTaker
-from prefix_router.routing.decision import Strategy
+from prefix_router.routing.chain import BYTES_PER_TOKEN, LONGEST_TOKENS, PrefixChain, prefix_chain
+from prefix_router.routing.decision import Query, Strategy
+from prefix_router.routing.depth import Depth
+from prefix_router.routing.fleet import BackendName, Fleet
 from prefix_router.routing.key import PrefixKey, PrefixRule, PrefixUnit, TokenEncoder, key_steps, prefix_key
+from prefix_router.routing.seen import Seen
 
 _SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
 _LABELS = {api: api.value for api in Api}
@@ -29,7 +33,8 @@ _RESPONSES_PREFIX = "/v1/responses/"
 class Subject(Struct, frozen=True):
     """What the router knows about a request.
 
-    api: the metric label of its API. key: None for a request without one. session: the session id.
+    api: the metric label of its API. key: None for a request without one, and where `Decider.query` makes
+    it. chain: of its prompt, if anybody wants to know. session: the session id.
     continues: id of the response it continues or asks for. repeatable: doing it twice does no harm.
     invalid_header: name of an affinity header with an unusable value.
     """
@@ -38,6 +43,7 @@ class Subject(Struct, frozen=True):
     model: str | None = None
     stream: bool = False
     key: int | None = None
+    chain: PrefixChain | None = None
     session: str | None = None
     continues: str | None = None
     repeatable: bool = False
@@ -45,7 +51,11 @@ class Subject(Struct, frozen=True):
 
 
 class Decider:
-    """Reads requests by one rule, for one strategy."""
+    """Reads requests by one rule, for one strategy.
+
+    depth: what says how deep a key looks; None for keys of the rule's fixed length. chains: whether chains
+    are wanted although the key needs none. seen: what came before, to be carried on.
+    """
 
     def __init__(
         self,
@@ -53,6 +63,9 @@ class Decider:
         rule: PrefixRule,
         encoder: TokenEncoder | None = None,
         *,
+        depth: Depth | None = None,
+        chains: bool = False,
+        seen: Seen | None = None,
         session_header: str = "x-session-id",
         session_cookie: str | None = None,
     ) -> None:
@@ -61,7 +74,12 @@ class Decider:
         self.encoder = encoder
         self._session_header = session_header
         self._session_cookie = session_cookie
+        self.depth = depth
+        self.seen = Seen() if seen is None else seen
+        self.makes_chains = chains or depth is not None
         self._head_bytes = rule.head_bytes(exact=encoder is not None)
+        if self.makes_chains:
+            self._head_bytes = max(self._head_bytes, LONGEST_TOKENS * BYTES_PER_TOKEN)
         self._turns = TurnTaker()
 
     def parse(self, path: str, headers: Mapping[str, str], body: bytes | bytearray) -> RoutingRequest:
@@ -78,7 +96,39 @@ class Decider:
         if body is None or method in _SAFE_METHODS:
             return self._unread(method, path, headers)
         request = self.parse(path, headers, body)
-        return self._subject(path, headers, request, prefix_key(request, self.rule, body, self.encoder))
+        key = prefix_key(request, self.rule, body, self.encoder) if self.depth is None else None
+        return self._subject(path, headers, request, key)
+
+    def query(
+        self,
+        subject: Subject,
+        fleet: Fleet,
+        *,
+        draw: int,
+        now: float,
+        held: Mapping[BackendName, float] | None = None,
+        count: bool = True,
+    ) -> Query:
+        """Return what the strategy is asked about a request, which is counted unless `count` is false.
+
+        held: the share of the prompt that backends say they hold.
+        """
+        key, key_tokens, popular_tokens = subject.key, 0, 0
+        chain = subject.chain
+        if self.depth is not None and chain is not None:
+            choose = self.depth.key if count else self.depth.peek
+            key, key_tokens, popular_tokens = choose(chain, len(fleet.members))
+        return Query(
+            key,
+            subject.model,
+            draw,
+            subject.session,
+            chain=chain,
+            key_tokens=key_tokens,
+            popular_tokens=popular_tokens,
+            held=held,
+            now=now,
+        )
 
     def read_at_once(
         self, method: str, path: str, headers: Mapping[str, str], body: bytes | ByteSource | None
@@ -107,8 +157,10 @@ class Decider:
         content_type = headers.get("Content-Type")
         request = yield from parse_large(path, content_type, body, headers, self._head_bytes)
         yield None
-        raw_head = body.read(0, self.rule.length if self.rule.unit is PrefixUnit.BYTES else 0)
-        key = yield from key_steps(request, self.rule, raw_head, self.encoder)
+        key = None
+        if self.depth is None:
+            raw_head = body.read(0, self.rule.length if self.rule.unit is PrefixUnit.BYTES else 0)
+            key = yield from key_steps(request, self.rule, raw_head, self.encoder)
         return self._subject(path, headers, request, key)
 
     def _unread(self, method: str, path: str, headers: Mapping[str, str]) -> Subject:
@@ -123,6 +175,7 @@ class Decider:
             model=request.model,
             stream=request.stream,
             key=None if key is None else key.value,
+            chain=prefix_chain(request) if self.makes_chains else None,
             session=self._session(headers),
             continues=request.previous_response_id or _continued(path),
             repeatable=request.api is not Api.OTHER,

@@ -130,13 +130,15 @@ class Dispatcher:
         self._retry_budget.count_request(self._clock())
         continues = errand.subject.continues
         pinned = None if continues is None else await self._pinned(continues)
-        question = Question(query, strategy, pinned)
+        question = Question(query, strategy, pinned, errand.subject.stream)
         entry: Entry | Refusal | None = self._gate.enter_at_once(question)
         if entry is None:
             entry = await self._gate.enter(question, record)
         while isinstance(entry, Entry):
             with entry.lease as lease:
                 decision = entry.decision
+                lease.record = record
+                record.expected_tokens = None if decision.visit is None else decision.visit.expected_tokens
                 record.backend, record.reason = decision.member.backend.name, decision.reason
                 record.home = decision.home
                 record.attempts += 1
@@ -159,7 +161,9 @@ class Dispatcher:
                     break
             else:
                 break
-            entry = await self._gate.enter(Question(query, strategy, pinned), record)
+            query = query._replace(now=self._clock())
+            question = Question(query, strategy, pinned, errand.subject.stream)
+            entry = await self._gate.enter(question, record)
         if isinstance(entry, Refusal) and entry is not Refusal.UNROUTABLE:
             replies.fail_overload(record, errand.downstream, entry, self._gate.retry_after_seconds())
         elif last is None:

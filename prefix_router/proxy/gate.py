@@ -53,11 +53,13 @@ class Question(Struct, frozen=True):
     """What is to be decided.
 
     pinned: the backend that knows what the request continues; it is waited for, but not past its health.
+    streamed: whether the answer is asked for as a stream.
     """
 
     query: Query
     strategy: Strategy
     pinned: BackendName | None = None
+    streamed: bool = False
 
     @property
     def excluded(self) -> frozenset[BackendName]:
@@ -207,6 +209,8 @@ class Gate:
         if lease is None:
             return None
         self._admission.in_flight += 1
+        if decision.visit is not None:
+            lease.begin_visit(decision.visit, self._clock, streamed=question.streamed)
         return Entry(decision, lease)
 
     def released(self, member: Member) -> None:

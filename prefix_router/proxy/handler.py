@@ -33,7 +33,6 @@ from prefix_router.proxy.downstream import Downstream
 from prefix_router.proxy.fleet_store import FleetSource
 from prefix_router.proxy.local_answers import LocalAnswers
 from prefix_router.proxy.policy import RequestLimits, RequestPolicy
-from prefix_router.routing.decision import Query
 
 logger = logging.getLogger(__name__)
 
@@ -160,7 +159,7 @@ class Handler:
             subject = await decider.read_by_turns(request.method, record.path, request.headers, data)
         errand.subject = subject
         model = record.model = subject.model
-        record.api, record.stream, record.key = subject.api, subject.stream, subject.key
+        record.api, record.stream = subject.api, subject.stream
         record.router_seconds += self._clock() - began
         if subject.invalid_header is not None:
             message = f"{subject.invalid_header} must be 1 to 64 printable ASCII characters."
@@ -170,7 +169,13 @@ class Handler:
             message = f"The model `{(model or '')[:256]}` does not exist."
             policy.replies.fail(record, errand.downstream, ErrorCode.MODEL_NOT_FOUND, message)
             return
-        query = Query(subject.key, model, _random_bits(64), subject.session)
+        query = decider.query(subject, self._store.fleet, draw=_random_bits(64), now=self._clock())
+        record.key = query.key
+        chain = query.chain
+        if chain is not None:
+            record.prompt_length, record.shared_tokens = chain.tokens, decider.seen.shared_tokens(chain)
+            if policy.records_chains:
+                record.chain = chain
         await self._dispatcher.dispatch(errand, query)
 
     async def _still_knows_no(self, model: str | None) -> bool:

@@ -14,8 +14,11 @@ from typing import TYPE_CHECKING, Protocol
 from prefix_router.routing.fleet import BackendState
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from types import TracebackType
 
+    from prefix_router.observe.events import RequestRecord
+    from prefix_router.routing.decision import Visit
     from prefix_router.routing.fleet import InFlight, Member
 
 
@@ -36,7 +39,7 @@ class Lease:
     this one has shown that the backend works, however long its response takes.
     """
 
-    __slots__ = ("_in_flight", "_keeper", "_member", "_timer", "_trial")
+    __slots__ = ("_clock", "_in_flight", "_keeper", "_member", "_timer", "_trial", "_visit", "record")
 
     def __init__(self, member: Member, keeper: Keeper | None = None) -> None:
         """`keeper` is told, once, when the trial and when the lease has ended."""
@@ -47,6 +50,9 @@ class Lease:
         self._in_flight: InFlight | None = in_flight
         self._trial: InFlight | None = None
         self._timer: asyncio.TimerHandle | None = None
+        self._visit: Visit | None = None
+        self._clock: Callable[[], float] = _no_clock
+        self.record: RequestRecord | None = None
         if member.state is BackendState.HALF_OPEN:
             in_flight.begin_trial()
             self._trial = in_flight
@@ -65,6 +71,19 @@ class Lease:
             return None
         lease._keeper = keeper
         return lease
+
+    def begin_visit(self, visit: Visit, clock: Callable[[], float], *, streamed: bool) -> None:
+        """Tell `visit` now that the request is sent, and with the lease's end that it has ended.
+
+        What the backend counted is in the lease's `record` by then, if it is anywhere.
+        """
+        self._visit, self._clock = visit, clock
+        visit.sent(clock(), streamed=streamed)
+
+    def first_token(self, now: float) -> None:
+        """Tell the visit, if there is one, that the first token has come."""
+        if self._visit is not None:
+            self._visit.first_token(now)
 
     @property
     def on_trial(self) -> bool:
@@ -91,6 +110,14 @@ class Lease:
             return
         self._end_trial()
         in_flight.give()
+        visit, self._visit = self._visit, None
+        if visit is not None:
+            record = self.record
+            if record is None:
+                visit.ended(self._clock(), None, None, None)
+            else:
+                counts = record.cached_tokens, record.prompt_tokens, record.completion_tokens
+                visit.ended(self._clock(), *counts)
         if self._keeper is not None:
             self._keeper.released(self._member)
 
@@ -111,3 +138,8 @@ class Lease:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.release()
+
+
+def _no_clock() -> float:
+    """Stand in for the clock of a lease that nobody follows."""
+    return 0.0

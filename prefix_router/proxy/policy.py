@@ -39,6 +39,7 @@ class RequestPolicy:
     """How requests are read, decided, sent and answered.
 
     timeouts: of the exchange with a backend. max_attempts: backends that one request may be sent to.
+    records_chains: whether the chain of a prompt is wanted in the record of its request.
     admission, retry_allowance: what all requests together may take; they hold for those under way as well.
     """
 
@@ -47,5 +48,6 @@ class RequestPolicy:
     limits: RequestLimits
     timeouts: Timeouts
     max_attempts: int
+    records_chains: bool
     admission: AdmissionLimits
     retry_allowance: RetryAllowance

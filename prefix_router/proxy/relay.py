@@ -69,7 +69,9 @@ class Relay:
             record.first_byte_seconds = self._clock() - self._started_at
             self._lease.prove()
         if record.first_token_seconds is None and watch.first_content:
-            record.first_token_seconds = self._clock() - self._started_at
+            now = self._clock()
+            record.first_token_seconds = now - self._started_at
+            self._lease.first_token(now)
         if watch.terminal:
             # A client that closes right after the last event has got what it asked for.
             record.outcome = Outcome.COMPLETED

@@ -152,6 +152,18 @@ class Member:
             return self.backend.max_in_flight is None or not self.full()
         return self.in_service() and not self.full()
 
+    def settled(self) -> bool:
+        """Whether `admits` gives the same answer whatever its counts are, as long as this snapshot lives."""
+        if self._open:
+            return self.backend.max_in_flight is None
+        return self.draining or self.state is not BackendState.HALF_OPEN
+
+
+class _Case(Enum):
+    """Stands for a model in `Fleet._serving`."""
+
+    UNKNOWN_MODEL = "unknown_model"
+
 
 @dataclass(frozen=True)
 class Fleet:
@@ -160,9 +172,19 @@ class Fleet:
     members: tuple[Member, ...]
     ring: Ring
     by_name: Mapping[BackendName, Member] = field(init=False, repr=False)
+    _serving: dict[str | _Case | None, tuple[Member, ...]] = field(init=False, repr=False, compare=False)
+    """Who takes requests for a model, where counts have no say in it. One entry for all unknown models."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "by_name", {member.name: member for member in self.members})
+        object.__setattr__(self, "_serving", {})
+
+    @cached_property
+    def _settled(self) -> tuple[Member, ...] | None:
+        """The members that take requests; None where counts have a say in it."""
+        if not all(member.settled() for member in self.members):
+            return None
+        return tuple(member for member in self.members if member.admits())
 
     @cached_property
     def _models_all_known(self) -> bool:
@@ -190,8 +212,19 @@ class Fleet:
     ) -> tuple[Member, ...]:
         """Members that serve `model`, admit a request now and are not `excluded`, in configuration order.
 
-        O(members). The order is stable, so that equal fleets give equal answers everywhere.
+        O(members), or O(1) in the common case: nobody is excluded, half-open or limited in number. The order
+        is stable, so that equal fleets give equal answers everywhere.
         """
+        if not excluded:
+            case = model if model is None or model in self._known_models else _Case.UNKNOWN_MODEL
+            found = self._serving.get(case)
+            if found is not None:
+                return found
+            if self._settled is not None:
+                serving = tuple(member for member in self._settled if member.serves(model))
+                # Equal tuples are one, so that who keeps something for each tuple has it once for all models.
+                self._serving[case] = self._settled if len(serving) == len(self._settled) else serving
+                return self._serving[case]
         return tuple(
             member
             for member in self.members

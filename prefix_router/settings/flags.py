@@ -29,6 +29,7 @@ FLAGS: dict[str, str] = {
     "--admin-port": "admin.port",
     "--workers": "workers",
     "--strategy": "routing.strategy",
+    "--prefix-depth": "routing.prefix.depth",
     "--prefix-length": "routing.prefix.length",
     "--prefix-unit": "routing.prefix.unit",
     "--prefix-anchor": "routing.prefix.anchor",

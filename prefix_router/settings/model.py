@@ -32,6 +32,7 @@ def _whole(pattern: str) -> str:
 HOST_PATTERN: Final = _whole(r"[A-Za-z0-9._:-]{1,253}")
 NAME_PATTERN: Final = _whole(r"[A-Za-z0-9._:/\[\]-]{0,128}")
 PATH_PATTERN: Final = _whole(r"/[!-~]*")
+EVENTS_PATTERN: Final = _whole(r"tcp://(?:[A-Za-z0-9._-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\]):[1-9][0-9]{0,4}")
 FIELD_NAME_PATTERN: Final = _whole(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,128}")
 """A header or cookie name: `token` of RFC 9110, section 5.6.2."""
 
@@ -42,6 +43,7 @@ _NAME: Final = {"expects": "at most 128 letters, digits, - . _ : / [ or ]"}
 _MODEL: Final = {"expects": "the name of a model"}
 _FILE: Final = {"expects": "the path of a file"}
 _PATH: Final = {"expects": "a path that begins with / and holds no space"}
+_EVENTS: Final = {"expects": "an address such as tcp://10.0.0.1:5557, with a host in it, not a *"}
 _FIELD_NAME: Final = {"expects": "a name of letters, digits, - or _"}
 
 OFF_OR_AT_LEAST_ONE: Final[dict[str, Any]] = {"anyOf": [{"const": 0}, {"minimum": 1}]}
@@ -55,6 +57,7 @@ class StrategyName(Enum):
     LEAST_OUTSTANDING_REQUESTS = "least_outstanding_requests"
     SESSION = "session"
     PREFIX_AWARE = "prefix_aware"
+    ADAPTIVE = "adaptive"
 
 
 class PrefixUnit(Enum):
@@ -70,6 +73,13 @@ class PrefixAnchor(Enum):
 
     FIRST_USER_TURN = "first_user_turn"
     NONE = "none"
+
+
+class PrefixDepth(Enum):
+    """How far a key looks."""
+
+    FIXED = "fixed"
+    AUTO = "auto"
 
 
 class LogLevel(Enum):
@@ -131,6 +141,14 @@ class BackendSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         share costs virtual_nodes points.
     models: Names of the models and adapters that this replica serves. null asks its /v1/models. Set it when
         that endpoint is missing, needs a login or lists too much.
+    kv_events: Where the replica publishes its KV events; null listens to none. Needs
+        routing.prefix.tokenizer and the extra prefix_router[events]. Set it for an exact view of what the
+        replica's cache holds, on all replicas or none; docs/kv-events.md says what vLLM needs for it.
+    kv_events_replay: Where the replica's KV events can be had again; null when it does not offer that. Set
+        it whenever kv_events is: without it, what is missed once is not known until the replica starts again.
+    kv_events_ranks: Data-parallel engines behind this url. Each publishes on a port of its own, counted up
+        from the ports above, as vLLM does it. Set it to vLLM's --data-parallel-size when one server has
+        several.
     """
 
     # The loader normalises `url` (see `settings.backend_url`) and fills in an empty `name`.
@@ -140,11 +158,18 @@ class BackendSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     models: (
         Annotated[tuple[Annotated[str, Meta(min_length=1, extra=_MODEL)], ...], Meta(min_length=1)] | None
     ) = None
+    kv_events: Annotated[str, Meta(pattern=EVENTS_PATTERN, extra=_EVENTS)] | None = None
+    kv_events_replay: Annotated[str, Meta(pattern=EVENTS_PATTERN, extra=_EVENTS)] | None = None
+    kv_events_ranks: Annotated[int, Meta(ge=1, le=256)] = 1
 
 
 class PrefixSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Which beginning of a request is its key. Requests with an equal beginning get an equal key.
 
+    depth: fixed hashes `length` units; auto looks as deep as it takes until a beginning is no longer too
+        popular to live on one backend, so that there is no length to choose: `length` and `anchor` have no
+        say, and `unit` must be tokens. Strategy adaptive always looks like that. Set auto when system prompts
+        or tools are shared by many, or when traffic of several kinds comes through one router.
     length: How much of the prompt is hashed, counted in `unit`. Raise it when a long system prompt that
         everyone shares sends too much to one backend; lower it when requests that share a beginning are
         spread because they differ before that many tokens.
@@ -159,6 +184,7 @@ class PrefixSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         must be exact; it costs time on each request.
     """
 
+    depth: PrefixDepth = PrefixDepth.FIXED
     length: Annotated[int, Meta(ge=1, le=1_048_576)] = 1024
     unit: PrefixUnit = PrefixUnit.TOKENS
     anchor: PrefixAnchor = PrefixAnchor.FIRST_USER_TURN
@@ -189,21 +215,38 @@ class SessionSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     cookie: Annotated[str, Meta(pattern=FIELD_NAME_PATTERN, extra=_FIELD_NAME)] | None = None
 
 
+class KvEventsSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How much is kept of what the backends say of their caches, where they have `kv_events`.
+
+    max_blocks: Most cache blocks that are followed for each engine; one that holds more is no longer
+        followed. A block takes about 200 bytes. Raise it when an engine has more of them: num_gpu_blocks in
+        its metric vllm:cache_config_info.
+    """
+
+    max_blocks: Annotated[int, Meta(ge=1000, le=100_000_000)] = 500_000
+
+
 class RoutingSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How a backend is chosen.
 
-    strategy: How a backend is chosen. prefix_aware sends equal beginnings to the same backend; the others
-        are there to compare with. Change it to measure what prefix_aware gains on your traffic.
+    strategy: How a backend is chosen. prefix_aware sends equal beginnings to the same backend, and needs to
+        know nothing; adaptive sends each request where it adds the least work, from what it remembers and
+        observes; the others are there to compare with. Change it to measure what it gains on your traffic.
     concurrency_threshold: Requests in flight on a key's home at which the next one overflows to the
         least-loaded backend. Near vLLM's --max-num-seqs is a good start. Lower it when requests wait at a
         busy home while others are idle; raise it when the overflow rate is high and the hit rate is low.
+    several_routers: Whether routers on other hosts send to the same backends. Only strategy adaptive wants
+        to know: it then expects what it has not seen itself at the home of its key. Leave it false for one
+        router, whatever its workers; set it true for two and more.
     """
 
     strategy: StrategyName = StrategyName.PREFIX_AWARE
     prefix: PrefixSettings = PrefixSettings()
     concurrency_threshold: Annotated[int, Meta(ge=1, le=100_000)] = 64
+    several_routers: bool = False
     ring: RingSettings = RingSettings()
     session: SessionSettings = SessionSettings()
+    kv_events: KvEventsSettings = KvEventsSettings()
 
 
 class LimitSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -366,6 +409,26 @@ class LoggingSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     access: bool = False
 
 
+class CaptureSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Writes down how requests share beginnings, for `prefix-router analyze`: hashes and numbers, never text.
+
+    path: Path of the file, relative to the working directory; null captures nothing. Each start of the
+    router,
+        and each reload that changes one of these, begins a new file: one that exists is left alone, and the
+        next gets a number. Its directory must exist. Set it for as long as a typical hour of your traffic
+        takes.
+    max_bytes: Size at which a file is full, in bytes; nothing more is captured then. A request of 8,000
+    tokens
+        takes about 1,200. Raise it to see a longer time.
+    sample: Part of the conversations that is captured, told by their first prompt. Below 1 the file shows
+        less sharing between conversations than there is: lower it only when a file fills too fast.
+    """
+
+    path: Annotated[str, Meta(min_length=1, extra=_FILE)] | None = None
+    max_bytes: Annotated[int, Meta(ge=65_536, le=2**40)] = 1_073_741_824
+    sample: Annotated[float, Meta(ge=0.0001, le=1)] = 1.0
+
+
 class ResponseHeaderSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What the router adds to responses.
 
@@ -398,4 +461,5 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     models: ModelListSettings = ModelListSettings()
     engine_metrics: EngineMetricsSettings = EngineMetricsSettings()
     logging: LoggingSettings = LoggingSettings()
+    capture: CaptureSettings = CaptureSettings()
     response_headers: ResponseHeaderSettings = ResponseHeaderSettings()

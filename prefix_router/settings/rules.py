@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from prefix_router.settings.backend_url import host_port
-from prefix_router.settings.model import PrefixUnit
+from prefix_router.settings.model import PrefixDepth, PrefixUnit
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -39,8 +39,10 @@ def violations(draft: Draft) -> Iterator[Problem]:
         _backends_differ,
         _listeners_differ,
         _tokenizer_usable,
+        _kv_events_usable,
         _metrics_interval,
         _workers_possible,
+        _capture_possible,
     ):
         for violation in rule(draft):
             if all(draft.is_sound(path) for path in violation.paths):
@@ -100,6 +102,10 @@ def _addresses(host: str) -> frozenset[str]:
 
 def _tokenizer_usable(draft: Draft) -> Iterator[Violation]:
     prefix = draft.settings.routing.prefix
+    if prefix.depth is PrefixDepth.AUTO and prefix.unit is not PrefixUnit.TOKENS:
+        yield Violation(
+            ("routing.prefix.depth", "routing.prefix.unit"), f"expected fixed with unit {prefix.unit.value}"
+        )
     place = "routing.prefix.tokenizer"
     if prefix.tokenizer is None:
         return
@@ -114,11 +120,63 @@ def _tokenizer_usable(draft: Draft) -> Iterator[Violation]:
         )
 
 
+def _kv_events_usable(draft: Draft) -> Iterator[Violation]:
+    tokenizer = "routing.prefix.tokenizer"
+    taken: dict[tuple[str, int], str] = {}
+    for backend, path in zip(draft.settings.backends, draft.backend_paths, strict=True):
+        place = f"{path}.kv_events"
+        if backend.kv_events is None:
+            if backend.kv_events_replay is not None:
+                message = "expected null without kv_events: there is nothing to have again"
+                yield Violation((f"{path}.kv_events_replay", place), message)
+            continue
+        if draft.settings.routing.prefix.tokenizer is None:
+            message = f"needs {tokenizer}, which makes tokens of prompts as the model does"
+            yield Violation((place, tokenizer), message)
+        if any(find_spec(package) is None for package in ("zmq", "jinja2", "tokenizers")):
+            message = "needs an extra that is not installed: pip install prefix_router[events]"
+            yield Violation((place,), message)
+        for name, address in (
+            ("kv_events", backend.kv_events),
+            ("kv_events_replay", backend.kv_events_replay),
+        ):
+            yield from _ports_free(draft, path, name, address, backend.kv_events_ranks, taken)
+
+
+def _ports_free(
+    draft: Draft, path: str, name: str, address: str | None, ranks: int, taken: dict[tuple[str, int], str]
+) -> Iterator[Violation]:
+    """Each engine has ports of its own; add them to those that are `taken`."""
+    if address is None:
+        return
+    place = f"{path}.{name}"
+    host, _, first = address.removeprefix("tcp://").rpartition(":")
+    ports = range(int(first), int(first) + ranks)
+    if ports[-1] > 65_535:
+        message = f"expected ports up to 65535, got {ports[-1]} for the last of kv_events_ranks"
+        yield Violation((place, f"{path}.kv_events_ranks"), message)
+        return
+    for port in ports:
+        other = taken.setdefault((host.lower(), port), place)
+        if other != place:
+            message = f"expected a port of its own, {port} is that of {other} ({draft.origin(other)})"
+            yield Violation((place, other), message)
+            return
+
+
 def _metrics_interval(draft: Draft) -> Iterator[Violation]:
     interval = draft.settings.engine_metrics.interval_seconds
     if 0 < interval < 1:
         message = f"expected 0 (never) or a number from 1 to 3600, got {interval:g}"
         yield Violation(("engine_metrics.interval_seconds",), message)
+
+
+def _capture_possible(draft: Draft) -> Iterator[Violation]:
+    path = draft.settings.capture.path
+    if path is None:
+        return
+    if Path(path).is_dir() or not Path(path).parent.is_dir():
+        yield Violation(("capture.path",), f"expected a file in a directory that exists, got {path}")
 
 
 def _workers_possible(draft: Draft) -> Iterator[Violation]:

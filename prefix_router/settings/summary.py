@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from prefix_router.settings.backend_url import host_port
-from prefix_router.settings.model import StrategyName
+from prefix_router.settings.model import PrefixDepth, StrategyName
 
 if TYPE_CHECKING:
     from prefix_router.settings.model import RoutingSettings, Settings
@@ -37,9 +37,13 @@ def _strategy(routing: RoutingSettings) -> str:
     if routing.strategy is StrategyName.SESSION:
         cookie = f" or cookie {routing.session.cookie}" if routing.session.cookie else ""
         return f"{name}: header {routing.session.header}{cookie}"
+    if routing.strategy is StrategyName.ADAPTIVE:
+        return f"{name}: {'several routers' if routing.several_routers else 'one router'}"
     if routing.strategy is not StrategyName.PREFIX_AWARE:
         return name
     prefix = routing.prefix
+    if prefix.depth is PrefixDepth.AUTO:
+        return f"{name}: depth auto, overflow from {routing.concurrency_threshold} in flight"
     counted = prefix.unit.value if prefix.tokenizer is None else f"{prefix.unit.value} of {prefix.tokenizer}"
     return (
         f"{name}: first {prefix.length} {counted}, anchor {prefix.anchor.value}, "

@@ -36,13 +36,14 @@ class FleetView(Struct, frozen=True, tag="fleet"):
 class Begin(Struct, frozen=True, tag="begin"):
     """First message to a worker.
 
-    process: its column in the shared counts. bells: descriptors of `SharedCounts.bells`. listeners: of the
-    sockets it accepts on.
+    process: its column in the shared counts. bells: descriptors of `SharedCounts.bells`. journal: of the
+    journal's memory. listeners: of the sockets it accepts on.
     """
 
     settings: Settings
     process: int
     bells: tuple[int, ...]
+    journal: int
     listeners: tuple[int, ...]
     fleet: FleetView
 

@@ -7,6 +7,7 @@ Workers do the opposite. What goes where:
     pool → worker    whole fleets (health, models, drains), settings, stop
     worker → pool    requests that ended, evidence about backends, which backend made which response
     both             in-flight counts, in shared memory
+    worker → worker  what was sent where, in shared memory, for a strategy that learns from it
 
 A worker that dies is replaced at once, and after longer and longer pauses if its successors die young. What
 it had reported stays counted, what it held is given back. A worker that has not said anything for half a
@@ -32,6 +33,7 @@ from prefix_router.proxy.policy import RequestPolicy
 from prefix_router.proxy.tasks import TaskGroup
 from prefix_router.routing.fleet import Backend
 from prefix_router.settings.model import Settings
+from prefix_router.workers.journal import Journal
 from prefix_router.workers.listeners import Listeners
 from prefix_router.workers.messages import (
     Begin,
@@ -89,9 +91,13 @@ class WorkerPool:
         refresh_models: Callable[[], Awaitable[None]],
         clock: Callable[[], float],
     ) -> None:
-        """`store` must take its counters from `slots`; `observer` gets the events of all workers."""
+        """`store` must take its counters from `slots`; `observer` gets the events of all workers.
+
+        Raises OSError when there is no shared memory.
+        """
         self._settings = settings
         self._slots = slots
+        self._journal = Journal.create(settings.workers)
         self._store = store
         self._observer = observer
         self._refresh_models = refresh_models
@@ -161,6 +167,7 @@ class WorkerPool:
         if self._listeners is not None:
             self._listeners.close()
         self._slots.counts.close()
+        self._journal.close()
 
     def put_in_force(self, settings: Settings, backends: Iterable[Backend], policy: RequestPolicy) -> None:
         """Have the next request served by these settings, together with the fleet as it is now."""
@@ -202,6 +209,7 @@ class WorkerPool:
             began = self._clock()
             ending = await self._live(worker)
             held = self._slots.counts.reclaim(number)
+            self._journal.reclaim(number, self._clock())
             del self._workers[number]
             self._confirmed()
             self._changed.set()
@@ -238,11 +246,12 @@ class WorkerPool:
                 self._sockets[number] = self._listeners.sockets()
             listeners = [sock.fileno() for sock in self._sockets[number]]
             counts = self._slots.counts
-            await worker.start(counts.descriptor, [*counts.bells, *listeners])
+            journal = self._journal.descriptor
+            await worker.start(counts.descriptor, [*counts.bells, journal, *listeners])
         except OSError as error:
             worker.failure = str(error)
             return "could not be started"
-        worker.begin(Begin(self._settings, number, counts.bells, tuple(listeners), self._view()))
+        worker.begin(Begin(self._settings, number, counts.bells, journal, tuple(listeners), self._view()))
         if self.closing:
             worker.send(Stop(0, 0))
         return await worker.ended()

@@ -14,11 +14,19 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from prefix_router.proxy.fleet_store import ServedModel, known_models, listed_models
-from prefix_router.routing.fleet import Backend, BackendName, BackendState, Fleet, Member, with_last_resorts
+from prefix_router.routing.fleet import (
+    Backend,
+    BackendName,
+    BackendState,
+    Fleet,
+    InFlight,
+    Member,
+    with_last_resorts,
+)
 from prefix_router.routing.health import HealthEvent
 from prefix_router.routing.ring import Ring
 from prefix_router.workers.messages import Evidence, FleetView, MemberView
-from prefix_router.workers.shared_counts import SharedCounts
+from prefix_router.workers.shared_counts import SharedCounts, SharedInFlight
 
 
 class FleetReplica:
@@ -71,9 +79,18 @@ class FleetReplica:
         return listed_models(self.fleet, self._served)
 
     def _member(self, view: MemberView) -> Member:
-        in_flight = self._counts.in_flight(view.slot, self._process)
+        in_flight = self._counter(view)
         models = known_models(view.backend, view.served)
         return Member(view.backend, view.state, in_flight, models, view.draining)
+
+    def _counter(self, view: MemberView) -> InFlight:
+        """The counter of a backend: the same object for as long as it is the same backend."""
+        before = self.fleet.by_name.get(view.backend.name)
+        if before is not None and before.backend.url == view.backend.url:
+            counter = before.in_flight
+            if isinstance(counter, SharedInFlight) and counter.slot == view.slot:
+                return counter
+        return self._counts.in_flight(view.slot, self._process)
 
 
 def _weights(view: FleetView) -> dict[BackendName, int]:

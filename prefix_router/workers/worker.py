@@ -2,7 +2,7 @@
 
 It has no admin listener, asks no backend how it is and holds no state of its own that another worker would
 miss: the fleet comes from the pool, leases are counted in shared memory, what happens to requests is
-reported.
+reported, and what its strategy learns by is in the journal.
 
 It obeys the pool alone. Signals are ignored, since a terminal or a service manager sends them to all
 processes of a group, and the pool is one of them. When the pool is gone the worker drains and exits, because
@@ -34,10 +34,12 @@ from prefix_router.proxy.upstreams import Upstreams
 from prefix_router.settings.model import Settings
 from prefix_router.shutdown import stop_unless_hurried
 from prefix_router.tokenization import TokenizerError
+from prefix_router.workers.journal import Journal
 from prefix_router.workers.link import PoolLink
 from prefix_router.workers.messages import Begin, Confirmed, Failed, FleetView, Ready, Reconfigure, Stop
 from prefix_router.workers.replica import FleetReplica
 from prefix_router.workers.shared_counts import SharedCounts
+from prefix_router.workers.sharing import Sharing
 
 logger = logging.getLogger(__name__)
 
@@ -57,6 +59,8 @@ class Worker:
         self._bell = begin.bells[begin.process - 1]
         self._replica = FleetReplica(begin.fleet, counts, begin.process, link.reporter.add_evidence)
         policy = policy_of(begin.settings)
+        self._sharing = Sharing(Journal(begin.journal, begin.settings.workers), begin.process)
+        self._sharing.share(policy.decider.strategy)
         self._upstreams = Upstreams(policy.timeouts)
         self._access_log = AccessLog(requests=begin.settings.logging.access)
         self._data = DataPort(
@@ -79,6 +83,7 @@ class Worker:
         asyncio.get_running_loop().add_reader(self._bell, self._rung)
         self._tasks.start("take over changes", self._take_over_changes())
         self._tasks.start("heartbeat", self._beat())
+        self._tasks.start("follow the other workers", self._sharing.follow())
         self._link.channel.send(Ready())
 
     async def run(self) -> None:
@@ -121,6 +126,7 @@ class Worker:
         # From here on without an await: no request may see the new fleet with the old settings.
         self._replica.put_in_place(view, ring)
         if isinstance(change, Reconfigure):
+            self._sharing.share(policy.decider.strategy)
             backends = [member.backend for member in view.members]
             self._data.put_in_force(change.settings, backends, policy)
             self._access_log.requests = change.settings.logging.access

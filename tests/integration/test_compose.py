@@ -57,10 +57,15 @@ def more_often(text: str) -> str:
     return yaml.safe_dump(config)
 
 
-def read_engines_more_often(text: str) -> str:
-    changed = text.replace("engine_metrics: {interval_seconds: 5}", "engine_metrics: {interval_seconds: 1}")
-    assert changed != text
-    return changed
+def for_every_panel(text: str) -> str:
+    """The router's configuration, with engines read each second and a strategy that expects something."""
+    for before, after in (
+        ("engine_metrics: {interval_seconds: 5}", "engine_metrics: {interval_seconds: 1}"),
+        ("strategy: ${PREFIX_ROUTER_STRATEGY:-prefix_aware}", "strategy: adaptive"),
+    ):
+        assert before in text
+        text = text.replace(before, after)
+    return text
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +73,7 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ComposeProcesses
     processes = ComposeProcesses(
         SERVICES.values(),
         tmp_path_factory.mktemp("compose"),
-        adapt={"prometheus": more_often, "router": read_engines_more_often},
+        adapt={"prometheus": more_often, "router": for_every_panel},
     )
     try:
         processes.start(*RUN)
@@ -189,6 +194,10 @@ def test_every_query_of_the_dashboard_runs_and_shows_a_healthy_fleet(
     assert shown["Health"] == [5] * len(ENGINES)
     assert sum(shown["Share per backend"]) == pytest.approx(1)
     assert 0 < shown["Hit rate"][0] < 1
+    assert 0 < max(shown["Hit rate by shared prefix"]) < 1
+    expected, observed = shown["Cached tokens, expected and observed"]
+    assert expected > 0
+    assert observed > 0
 
 
 @pytest.mark.parametrize("name", [*RUN, "grafana"])

@@ -7,6 +7,7 @@ import json
 from collections import Counter
 from contextlib import AsyncExitStack
 
+from prefix_router.routing.strategies.adaptive import Adaptive
 from tests.support.router import admin, ask, chat, connect, read_answer, request_bytes, running_router, until
 from tests.support.scripted_backend import Conversation, ScriptedBackend, answering
 
@@ -241,3 +242,47 @@ async def test_a_backend_answer_without_keepalive_works() -> None:
             assert answer.status == 200
             assert answer.header("connection") is None
         writer.close()
+
+
+def shared_system(question: str, ending: str = "") -> bytes:
+    messages = [
+        {"role": "system", "content": "You are careful. " * 400},
+        {"role": "user", "content": question * 40 + ending},
+    ]
+    return json.dumps({"model": "m", "messages": messages}).encode()
+
+
+async def test_with_depth_auto_a_shared_system_prompt_does_not_own_one_backend() -> None:
+    async with AsyncExitStack() as stack:
+        backends = [await stack.enter_async_context(naming(name)) for name in "abcd"]
+        urls = [backend.url for backend in backends]
+        routing = {"prefix": {"depth": "auto"}}
+        router = await stack.enter_async_context(running_router(*urls, routing=routing))
+        for number in range(60):
+            await ask(router, shared_system(f"warm up {number}"))
+        names: Counter[bytes] = Counter()
+        for number in range(40):
+            answers = [await ask(router, shared_system(f"question {number}", end)) for end in ("a", "b", "c")]
+            names.update({answer.body for answer in answers})
+            assert len({answer.body for answer in answers}) == 1
+        assert len(names) == 4
+
+
+async def test_adaptive_brings_a_prompt_back_to_where_it_was_sent() -> None:
+    async with AsyncExitStack() as stack:
+        backends = [await stack.enter_async_context(naming(name)) for name in "abcd"]
+        urls = [backend.url for backend in backends]
+        router = await stack.enter_async_context(running_router(*urls, routing={"strategy": "adaptive"}))
+        names: Counter[bytes] = Counter()
+        for number in range(40):
+            text = f"document {number} " * 300
+            answers = [await ask(router, chat(text + end)) for end in ("one", "two", "three")]
+            assert len({answer.body for answer in answers}) == 1
+            reasons = [answer.header("x-prefix-router-reason") for answer in answers]
+            assert reasons == ["placed", "affinity", "affinity"]
+            names[answers[0].body] += 1
+        assert len(names) == 4
+        strategy = router.policy.decider.strategy
+        assert isinstance(strategy, Adaptive)
+        await until(lambda: router.active == 0)
+        assert strategy.pending_tokens() == 0

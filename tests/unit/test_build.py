@@ -55,7 +55,7 @@ def test_a_tokenizer_is_read_once_for_each_path(monkeypatch: pytest.MonkeyPatch,
             raise TokenizerError("cannot read it")
         return object()
 
-    monkeypatch.setattr("prefix_router.tokenization._load", load)
+    monkeypatch.setattr("prefix_router.tokenization.load_tokenizer", load)
     for name in ("one.json", "two.json", "bad.json"):
         (tmp_path / name).write_text("{}")
 

@@ -16,7 +16,7 @@ from prefix_router.settings.schema import json_schema
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-COMMANDS = ("serve", "check-config", "schema", "explain", "simulated-vllm", "demo", "simulate")
+COMMANDS = ("serve", "check-config", "schema", "explain", "simulated-vllm", "demo", "simulate", "analyze")
 
 
 @pytest.fixture
@@ -259,6 +259,7 @@ def test_only_the_named_command_is_imported() -> None:
         "explain",
         "simulate",
         "fleetsim",
+        "analyze",
         "engine",
         "proxy",
         "observe",

@@ -91,3 +91,27 @@ def test_round_robin_is_explained_without_moving_it(capsys: pytest.CaptureFixtur
 )
 def test_the_path_is_guessed_from_the_body(body: bytes, path: str) -> None:
     assert guess_path(body) == path
+
+
+def test_with_depth_auto_it_says_how_deep_the_key_looked(capsys: pytest.CaptureFixture[str]) -> None:
+    document = explained(capsys, chat("a secret plan " * 50), routing={"prefix": {"depth": "auto"}})
+    assert document["prefix"]["depth"] == "auto"
+    assert document["prefix"]["counted"] == 64
+    assert document["prefix"]["popular"] == 0
+    assert document["prefix"]["prompt"] > 170
+    assert document["decision"]["reason"] == "affinity"
+    assert "expected_cached_tokens" not in document["decision"]
+
+
+def test_adaptive_says_what_it_expects_of_the_cache(capsys: pytest.CaptureFixture[str]) -> None:
+    document = explained(capsys, chat("a secret plan " * 50), routing={"strategy": "adaptive"})
+    assert document["decision"]["reason"] == "placed"
+    assert document["decision"]["expected_cached_tokens"] == 0
+
+
+def test_for_people_it_says_the_same(capsys: pytest.CaptureFixture[str]) -> None:
+    settings = settings_for(URLS, routing={"strategy": "adaptive"})
+    run(settings, json.dumps(chat("a secret plan " * 50)).encode(), None, [], as_json=False)
+    text = capsys.readouterr().out
+    assert "depth auto; 0 of them are a popular beginning" in text
+    assert "placed, 0 tokens expected in its cache" in text

@@ -2,5 +2,5 @@
 
 from __future__ import annotations
 
-SUBJECTS = ("key", "ring", "decision", "headers", "upstream", "sse", "metrics")
+SUBJECTS = ("key", "ring", "decision", "adaptive", "headers", "upstream", "sse", "metrics")
 """The modules of this package, in the order in which a request meets them."""

@@ -8,9 +8,10 @@ import os
 from prefix_router.engine.cost import DEFAULT_PROFILE, PROFILES
 from prefix_router.fleetsim.command import values
 from prefix_router.fleetsim.command.comparison import Comparison
+from prefix_router.fleetsim.command.contender import parse_contender
 from prefix_router.fleetsim.command.events import parse_events
 from prefix_router.fleetsim.command.sources import GeneratedSource
-from prefix_router.fleetsim.policies import POLICY_NAMES
+from prefix_router.fleetsim.policies import KEYED_NAMES, POLICY_NAMES
 from prefix_router.fleetsim.workloads.catalogue import WORKLOADS
 from prefix_router.routing.strategies import STRATEGY_NAMES
 
@@ -30,6 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             *(f"  {name:<{width}}  {kind.summary}" for name, kind in WORKLOADS.items()),
             "",
             f"strategies: {', '.join(POLICY_NAMES)}",
+            f"with a depth of their own ({', '.join(KEYED_NAMES)}): NAME:auto, NAME:4096 (tokens)",
         ]
     )
     _add_traffic_arguments(parser)
@@ -98,9 +100,10 @@ def _add_fleet_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add(
         "--strategies",
-        type=values.strategies,
-        default=DEFAULT_STRATEGIES,
-        metavar="A,B,...",
+        dest="contenders",
+        type=values.contenders,
+        default=tuple(map(parse_contender, DEFAULT_STRATEGIES)),
+        metavar="A,B:auto,B:4096,...",
         help="what to compare, the baseline first (default: all of the router's own)",
     )
     add(
@@ -134,12 +137,12 @@ def _add_fleet_arguments(parser: argparse.ArgumentParser) -> None:
         type=values.count,
         default=1024,
         metavar="N",
-        help="length of a prefix key (default: %(default)s)",
+        help="length of a prefix key where the strategy says none (default: %(default)s)",
     )
     add(
         "--concurrency-threshold",
         type=values.count,
-        default=10,
+        default=64,
         metavar="N",
         help="requests in flight at which prefix_aware looks elsewhere (default: %(default)s)",
     )
@@ -149,7 +152,7 @@ def read_arguments(arguments: argparse.Namespace) -> Comparison:
     """The comparison that parsed flags stand for. Raises EventError."""
     return Comparison(
         sources=tuple(arguments.sources or [GeneratedSource("sagemaker")]),
-        strategies=arguments.strategies,
+        contenders=arguments.contenders,
         loads=arguments.load,
         replicas=arguments.replicas,
         profile=arguments.profile,

@@ -74,9 +74,9 @@ def _run_source(
     progress(0.0)
     scenario = prepare(source, comparison)
     runs = [
-        Run(comparison.plan(strategy), load)
+        Run(comparison.plan(contender), load, contender.label)
         for load in comparison.loads
-        for strategy in comparison.strategies
+        for contender in comparison.contenders
     ]
     return scenario.facts, run_all(scenario, runs, comparison.jobs, progress)
 

@@ -10,13 +10,14 @@ from prefix_router.fleetsim.command.sources import AZURE_PREFIX
 from prefix_router.fleetsim.plan import FleetPlan
 
 if TYPE_CHECKING:
+    from prefix_router.fleetsim.command.contender import Contender
     from prefix_router.fleetsim.command.sources import Source
     from prefix_router.fleetsim.plan import FleetEvent
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Every source under every strategy at every load.
+    """Every source under every contender at every load.
 
     loads: shares of the fleet's capacity for the workload. arrivals: an Azure trace whose arrivals replace
     the sources' own. most_prompt_tokens: longer prompts are left out. jobs: processes that simulate.
@@ -24,7 +25,7 @@ class Comparison:
     """
 
     sources: tuple[Source, ...]
-    strategies: tuple[str, ...]
+    contenders: tuple[Contender, ...]
     loads: tuple[float, ...]
     replicas: int
     profile: str
@@ -40,16 +41,17 @@ class Comparison:
     json_file: str | None
     report_file: str | None
 
-    def plan(self, strategy: str) -> FleetPlan:
-        """The fleet under one strategy."""
+    def plan(self, contender: Contender) -> FleetPlan:
+        """The fleet under one contender."""
         return FleetPlan(
-            strategy=strategy,
+            strategy=contender.strategy,
             replicas=self.replicas,
             profile=self.profile,
             routers=self.routers,
             events=self.events,
             concurrency_threshold=self.concurrency_threshold,
-            prefix_tokens=self.prefix_tokens,
+            prefix_tokens=contender.prefix_tokens or self.prefix_tokens,
+            depth_auto=contender.depth_auto,
             seed=self.seed,
         )
 
@@ -58,7 +60,7 @@ class Comparison:
         words = ["prefix-router", "simulate"]
         for source in self.sources:
             words += [source.flag, source.text]
-        words += ["--strategies", ",".join(self.strategies)]
+        words += ["--strategies", ",".join(contender.label for contender in self.contenders)]
         words += ["--load", ",".join(f"{load:g}" for load in self.loads)]
         words += ["--replicas", str(self.replicas), "--profile", self.profile]
         words += ["--routers", str(self.routers), "--requests", str(self.requests), "--seed", str(self.seed)]

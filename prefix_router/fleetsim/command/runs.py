@@ -26,10 +26,14 @@ _LOOK_SECONDS = 0.2
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One simulation: a fleet under a load, a share of its capacity."""
+    """One simulation: a fleet under a load, a share of its capacity.
+
+    label: what its row calls the strategy; the strategy's own name if None.
+    """
 
     plan: FleetPlan
     load: float
+    label: str | None = None
 
 
 class _Work:
@@ -105,6 +109,7 @@ def _run(number: int, run: Run, tell: Callable[[], None] = lambda: None) -> dict
     progress(1.0)
     return {
         **result.row(facts.label, run.load),
+        "strategy": run.label or run.plan.strategy,
         "requests_per_second": round(run.load * facts.capacity, 2),
         "ideal_hit_rate": round(facts.ideal_hit_rate, 4),
     }

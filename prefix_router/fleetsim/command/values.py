@@ -7,8 +7,8 @@ import math
 import os
 from typing import TYPE_CHECKING
 
+from prefix_router.fleetsim.command.contender import Contender, ContenderError, parse_contender
 from prefix_router.fleetsim.command.sources import AZURE_PREFIX, GeneratedSource, TraceSource
-from prefix_router.fleetsim.policies import POLICY_NAMES
 from prefix_router.fleetsim.traces import TraceError, read_arrivals, read_trace
 from prefix_router.fleetsim.workloads.catalogue import WorkloadError, parse_workload
 
@@ -46,15 +46,12 @@ def arrivals(text: str) -> str:
     return file
 
 
-def strategies(text: str) -> tuple[str, ...]:
-    """Names of strategies, each once."""
-    names = tuple(dict.fromkeys(text.split(",")))
-    for name in names:
-        if name not in POLICY_NAMES:
-            raise argparse.ArgumentTypeError(
-                f"there is no strategy {name!r}; there are {', '.join(POLICY_NAMES)}"
-            )
-    return names
+def contenders(text: str) -> tuple[Contender, ...]:
+    """Strategies, with or without a depth of their own, each once."""
+    try:
+        return tuple(dict.fromkeys(parse_contender(part) for part in text.split(",")))
+    except ContenderError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def loads(text: str) -> tuple[float, ...]:

@@ -26,10 +26,11 @@ _PERCENTILES = ("p50", "p90", "p99")
 
 def as_page(comparison: Comparison, workloads: Sequence[Facts], rows: Sequence[Row]) -> str:
     """The page. rows: of the workloads in their order, those of one workload and load together."""
-    findings = find(rows, comparison.strategies[0])
+    findings = find(rows, comparison.contenders[0].label)
     size = len(rows) // len(workloads)
     sections = [
-        _workload(facts, rows[number * size : (number + 1) * size]) for number, facts in enumerate(workloads)
+        workload_section(facts, rows[number * size : (number + 1) * size])
+        for number, facts in enumerate(workloads)
     ]
     return "\n".join(
         [
@@ -85,7 +86,8 @@ def _change(change: float) -> str:
     return f"{change:+.0%}".replace("-", "−")
 
 
-def _workload(facts: Facts, rows: Sequence[Row]) -> str:
+def workload_section(facts: Facts, rows: Sequence[Row]) -> str:
+    """The section of one workload: a table, plots, details. rows: those of each load together."""
     about = (
         f"{facts.requests:,} requests, on average {facts.mean_prompt_tokens:,.0f} prompt and "
         f"{facts.mean_output_tokens:,.0f} output tokens. With ideal caches {facts.ideal_hit_rate:.1%} of the "
@@ -94,7 +96,7 @@ def _workload(facts: Facts, rows: Sequence[Row]) -> str:
     )
     words = (
         "E2E: milliseconds to the last token. busiest: share of the requests that the busiest replica got. "
-        "overflow: share that prefix_aware sent away from a busy home."
+        "overflow: share that went elsewhere because home, or who holds the prompt, was busy."
     )
     return "\n".join(
         [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from prefix_router.routing.strategies.adaptive import Adaptive
 from prefix_router.routing.strategies.least_outstanding_requests import LeastOutstandingRequests
 from prefix_router.routing.strategies.prefix_aware import PrefixAware
 from prefix_router.routing.strategies.random import Random
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 
 STRATEGY_NAMES = (
     PrefixAware.name,
+    Adaptive.name,
     LeastOutstandingRequests.name,
     RoundRobin.name,
     Random.name,
@@ -23,13 +25,25 @@ STRATEGY_NAMES = (
 """Every strategy that can be configured, the default first."""
 
 
-def build_strategy(name: str, concurrency_threshold: int, previous: Strategy | None = None) -> Strategy:
+def build_strategy(
+    name: str,
+    concurrency_threshold: int,
+    previous: Strategy | None = None,
+    *,
+    several_routers: bool = False,
+) -> Strategy:
     """A strategy object by its configured name.
 
     concurrency_threshold: in-flight requests per share of weight before a home overflows; only
-    `prefix_aware` reads it. previous: the strategy in use so far; one of the same name that takes no settings
-    is carried on, with its state. Raises ValueError for an unknown name, listing those that exist.
+    `prefix_aware` reads it. several_routers: whether other hosts route to the same backends; only `adaptive`
+    reads it. previous: the strategy in use so far; one of the same name is carried on if it has a state worth
+    keeping. Raises ValueError for an unknown name, listing those that exist.
     """
+    if name == Adaptive.name:
+        if isinstance(previous, Adaptive):
+            previous.several_routers = several_routers
+            return previous
+        return Adaptive(several_routers=several_routers)
     if name == PrefixAware.name:
         return PrefixAware(concurrency_threshold)
     for strategy in (LeastOutstandingRequests, RoundRobin, Random, Session):

@@ -28,7 +28,7 @@ class FirstOfAll(Policy):
     def dispatched(self, routed: RoutedRequest, backend: BackendName, now: float) -> None:
         self.told.append(("dispatched", backend, now))
 
-    def finished(self, routed: RoutedRequest, backend: BackendName, now: float) -> None:
+    def finished(self, routed: RoutedRequest, backend: BackendName, now: float, *, whole: bool) -> None:
         self.told.append(("finished", backend, now))
 
 
@@ -45,7 +45,7 @@ def test_a_request_is_in_flight_from_its_dispatch_to_its_end() -> None:
     request = routed(simulated([1]))
     router.dispatch(request, 1.0)
     assert counts(router) == {A: 1, B: 0}
-    router.finish(request, A, 2.0)
+    router.finish(request, A, 2.0, whole=True)
     assert counts(router) == {A: 0, B: 0}
     assert router.in_flight == 0
 
@@ -54,7 +54,7 @@ def test_the_policy_is_told() -> None:
     router = router_over(A, B)
     request = routed(simulated([1]))
     router.dispatch(request, 1.0)
-    router.finish(request, A, 2.0)
+    router.finish(request, A, 2.0, whole=True)
     assert isinstance(router.policy, FirstOfAll)
     assert router.policy.told == [("dispatched", A, 1.0), ("finished", A, 2.0)]
 
@@ -74,5 +74,5 @@ def test_counts_survive_a_change_of_the_fleet() -> None:
     assert router.in_flight == 1
     router.change_fleet([A, B], Ring({A: 1, B: 1}, 8))
     assert counts(router) == {A: 1, B: 0}
-    router.finish(request, A, 2.0)
+    router.finish(request, A, 2.0, whole=True)
     assert counts(router) == {A: 0, B: 0}

@@ -109,6 +109,21 @@ def test_without_flags_sagemakers_workload_is_run_under_the_routers_own_strategi
     assert sorted(names) == sorted(STRATEGY_NAMES)
 
 
+def test_one_strategy_can_be_compared_with_itself_at_several_depths(tmp_path: Path) -> None:
+    report = tmp_path / "report.html"
+    written = "plain_ring,plain_ring:4096,plain_ring:auto,adaptive"
+    flags = ("--workload", "documents", "--load", "0.3", "--replicas", "7", "--requests", "600")
+    rows = rows_of(tmp_path, "--strategies", written, *flags, "--report", str(report))
+    assert [row["strategy"] for row in rows] == written.split(",")
+    fixed, deep, auto, _adaptive = rows
+    assert fixed["share_max"] == 1
+    assert deep["share_max"] < 0.5
+    assert auto["share_max"] < 0.9
+    html = report.read_text()
+    assert "<span>plain_ring:auto" in html or "plain_ring:auto</" in html
+    assert f"--strategies {written}" in html
+
+
 @pytest.mark.parametrize("name", WORKLOADS)
 def test_every_workload_can_be_simulated(tmp_path: Path, name: str) -> None:
     (row,) = rows_of(tmp_path, "--workload", name, "--strategies", "prefix_aware", "--load", "0.5")
@@ -168,6 +183,7 @@ def test_flags_reach_the_fleet(tmp_path: Path) -> None:
     [
         (("--workload", "x"), "there is no workload 'x'; there are " + ", ".join(WORKLOADS)),
         (("--strategies", "x"), "there is no strategy 'x'; there are " + ", ".join(POLICY_NAMES)),
+        (("--strategies", "random:64"), "random has no depth to set; prefix_aware, "),
         (("--profile", "x"), "invalid choice: 'x' (choose from 'llama-3.1-70b-h100-tp4'"),
         (("--trace", "/none"), "/none cannot be read: No such file or directory"),
         (("--arrivals", "file"), "expected azure:FILE, got 'file'"),

@@ -41,8 +41,8 @@ class Recorder(StrategyPolicy):
     ) -> None:
         self.told.append(("first token", routed.names, backend, now, cached_tokens))
 
-    def finished(self, routed: RoutedRequest, backend: BackendName, now: float) -> None:
-        self.told.append(("finished", routed.names, backend, now))
+    def finished(self, routed: RoutedRequest, backend: BackendName, now: float, *, whole: bool) -> None:
+        self.told.append(("finished" if whole else "lost", routed.names, backend, now))
 
     def emptied(self, backend: BackendName, now: float) -> None:
         self.told.append(("emptied", backend, now))
@@ -52,7 +52,10 @@ class Recorder(StrategyPolicy):
 def recorder(monkeypatch: pytest.MonkeyPatch) -> Recorder:
     """The policy of every router from now on."""
     recorder = Recorder()
-    monkeypatch.setattr("prefix_router.fleetsim.simulation.build_policy", lambda _name, _threshold: recorder)
+    monkeypatch.setattr(
+        "prefix_router.fleetsim.simulation.build_policy",
+        lambda _name, _threshold, *, several_routers: recorder,
+    )
     return recorder
 
 
@@ -90,7 +93,7 @@ def test_a_policy_is_told_of_a_lost_request_and_of_cold_caches(recorder: Recorde
     assert recorder.told == [
         ("dispatched", names, "replica-0", 0.0),
         ("emptied", "replica-0", 0.001),
-        ("finished", names, "replica-0", 0.001),
+        ("lost", names, "replica-0", 0.001),
         ("emptied", "replica-0", 6.0),
     ]
     assert recorder.asked[-1].failed == {"replica-0"}

@@ -57,3 +57,15 @@ def test_an_observer_that_raises_harms_nobody_and_is_reported_once(
     assert sound.events == [request_finished, CHANGED] * 3
     assert len(caplog.records) == 2
     assert all(record.exc_info is not None for record in caplog.records)
+
+
+def test_who_joins_is_told_until_it_leaves(request_finished: RequestRecord) -> None:
+    always, sometimes = Recorder(), Recorder()
+    fanout = Fanout([always])
+    fanout.leave(sometimes)
+    fanout.join(sometimes)
+    fanout.request_finished(request_finished)
+    fanout.leave(sometimes)
+    fanout.request_finished(request_finished)
+    assert len(always.events) == 2
+    assert len(sometimes.events) == 1

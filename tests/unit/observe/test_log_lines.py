@@ -48,6 +48,9 @@ def finished(**changes: Any) -> RequestRecord:
         "prompt_tokens": 100,
         "cached_tokens": 96,
         "completion_tokens": 7,
+        "prompt_length": 104,
+        "shared_tokens": 64,
+        "expected_tokens": 32,
     }
     return RequestRecord(**values | changes)
 
@@ -87,6 +90,9 @@ def test_the_access_line_of_a_request() -> None:
         "prompt_tokens": 100,
         "cached_tokens": 96,
         "completion_tokens": 7,
+        "prompt_length": 104,
+        "shared_tokens": 64,
+        "expected_tokens": 32,
     }
 
 

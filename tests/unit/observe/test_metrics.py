@@ -243,6 +243,109 @@ class TestTokens:
         assert scrape("completion_tokens_total") == 0
 
 
+class TestSharedPrefixes:
+    def test_requests_and_times_are_counted_by_how_much_is_shared(
+        self, metrics: Metrics, finish: Callable[..., None]
+    ) -> None:
+        finish(shared_tokens=0, first_token_seconds=2.0)
+        finish(shared_tokens=300, first_token_seconds=0.04)
+        finish(shared_tokens=1000, first_token_seconds=None)
+        scrape = Scrape(metrics)
+        assert scrape("shared_prefix_requests_total", shared_prefix="nothing") == 1
+        assert scrape("shared_prefix_requests_total", shared_prefix="256 to 1k") == 2
+        assert scrape("shared_prefix_requests_total", shared_prefix="over 16k") == 0
+        assert scrape("shared_prefix_first_token_seconds_sum", shared_prefix="nothing") == 2.0
+        assert scrape("shared_prefix_first_token_seconds_count", shared_prefix="256 to 1k") == 1
+        assert scrape("shared_prefix_first_token_seconds_bucket", shared_prefix="256 to 1k", le="0.05") == 1
+        assert scrape("shared_prefix_first_token_seconds_bucket", shared_prefix="256 to 1k", le="0.025") == 0
+        assert scrape("shared_prefix_first_token_seconds_count", shared_prefix="over 16k") is None
+
+    def test_tokens_are_counted_by_reason_as_well(
+        self, metrics: Metrics, finish: Callable[..., None]
+    ) -> None:
+        finish(shared_tokens=2000, prompt_tokens=3000, cached_tokens=1984)
+        finish(shared_tokens=2000, prompt_tokens=3000, cached_tokens=16)
+        finish(shared_tokens=2000, reason=Reason.OVERFLOW, backend=B, prompt_tokens=3000, cached_tokens=0)
+        finish(shared_tokens=2000, prompt_tokens=3000, cached_tokens=None)
+        finish(shared_tokens=2000, prompt_tokens=None, cached_tokens=16)
+        scrape = Scrape(metrics)
+        for reason, prompt, cached in (("affinity", 6000, 2000), ("overflow", 3000, 0)):
+            labels = {"shared_prefix": "1k to 4k", "reason": reason}
+            assert scrape("shared_prefix_prompt_tokens_total", **labels) == prompt
+            assert scrape("shared_prefix_cached_tokens_total", **labels) == cached
+        assert scrape("shared_prefix_requests_total", shared_prefix="1k to 4k") == 5
+        assert scrape("shared_prefix_prompt_tokens_total", shared_prefix="nothing", reason="affinity") == 0, (
+            "all buckets of a reason that has occurred are there"
+        )
+        assert (
+            scrape("shared_prefix_prompt_tokens_total", shared_prefix="1k to 4k", reason="failover") is None
+        )
+
+    def test_a_request_of_which_it_is_not_known_does_not_count(
+        self, metrics: Metrics, finish: Callable[..., None]
+    ) -> None:
+        finish(shared_tokens=None)
+        scrape = Scrape(metrics)
+        assert scrape("shared_prefix_requests_total", shared_prefix="nothing") == 0
+        assert scrape.labels("shared_prefix_prompt_tokens_total") == set()
+        assert scrape.labels("shared_prefix_first_token_seconds_count") == set()
+
+    def test_there_are_never_more_series_than_said(
+        self, metrics: Metrics, finish: Callable[..., None]
+    ) -> None:
+        for reason in Reason:
+            for shared_tokens in range(0, 200_000, 100):
+                finish(reason=reason, shared_tokens=shared_tokens)
+        series = [line for line in metrics.render().splitlines() if b"_shared_prefix_" in line[:40]]
+        assert len([line for line in series if not line.startswith(b"#")]) == 90 + 12 * len(Reason)
+
+
+class TestExpectations:
+    def test_expected_and_observed_are_counted_over_the_same_requests(
+        self, metrics: Metrics, finish: Callable[..., None]
+    ) -> None:
+        known = {"shared_tokens": 900, "prompt_length": 1000, "prompt_tokens": 2000, "cached_tokens": 1600}
+        finish(**known, expected_tokens=900)
+        finish(**known, expected_tokens=700)
+        finish(**known, expected_tokens=None)
+        finish(**(known | {"cached_tokens": None}), expected_tokens=900)
+        finish(**(known | {"prompt_length": None}), expected_tokens=900)
+        scrape = Scrape(metrics)
+        assert scrape("backend_expected_cached_tokens_total", backend="a") == 1800 + 1400
+        assert scrape("backend_observed_cached_tokens_total", backend="a") == 1600 + 1600
+        assert scrape("backend_expected_cached_tokens_total", backend="b") == 0
+
+    def test_surprises_are_counted_by_kind(self, metrics: Metrics, finish: Callable[..., None]) -> None:
+        known = {"shared_tokens": 900, "prompt_length": 1000, "prompt_tokens": 1000, "backend": B}
+        for expected, observed in ((900, 0), (900, 644), (900, 645), (0, 255), (0, 256)):
+            finish(**known, expected_tokens=expected, cached_tokens=observed)
+        scrape = Scrape(metrics)
+        assert scrape("backend_cache_surprises_total", backend="b", kind="cold") == 2
+        assert scrape("backend_cache_surprises_total", backend="b", kind="warm") == 1
+        assert scrape("backend_cache_surprises_total", backend="a", kind="cold") == 0
+
+    def test_without_an_expectation_there_are_no_series(
+        self, metrics: Metrics, finish: Callable[..., None]
+    ) -> None:
+        finish(shared_tokens=900, prompt_length=1000, expected_tokens=None)
+        assert Scrape(metrics).labels("backend_expected_cached_tokens_total") == set()
+        assert Scrape(metrics).labels("backend_cache_surprises_total") == set()
+
+    def test_they_go_with_their_backend_whose_last_requests_are_others(
+        self, metrics: Metrics, finish: Callable[..., None]
+    ) -> None:
+        known = {"shared_tokens": 900, "prompt_length": 1000, "expected_tokens": 900}
+        finish(**known, prompt_tokens=1000, cached_tokens=0)
+        metrics.set_backends([B])
+        assert b'="a"' not in metrics.render()
+        finish(**known, prompt_tokens=1000, cached_tokens=0)
+        assert b'="a"' not in metrics.render()
+        scrape = Scrape(metrics)
+        assert scrape("backend_expected_cached_tokens_total", backend="other") == 900
+        assert scrape("backend_observed_cached_tokens_total", backend="other") == 0
+        assert scrape("backend_cache_surprises_total", backend="other", kind="cold") == 1
+
+
 class TestBackends:
     def test_one_that_never_changed_and_got_no_request_is_exported_from_the_start(
         self, metrics: Metrics
@@ -345,6 +448,7 @@ class TestRender:
     ) -> None:
         finish(reason=Reason.FAILOVER, outcome=Outcome.UPSTREAM_TRUNCATED)
         finish(backend=GONE, home=GONE, reason=Reason.OVERFLOW)
+        finish(shared_tokens=900, prompt_length=1000, expected_tokens=900)
         metrics.backend_changed(changed(A, BackendState.HEALTHY))
         metrics.engine_sampled(EngineSample(A, 1, 2, 0.5, 1000, 900))
         families = Scrape(metrics).families
@@ -434,3 +538,11 @@ def test_workers_and_their_deaths_are_read_when_they_are_asked_for(in_flight: di
     assert Scrape(Metrics(lambda: in_flight))("workers") == 1
     scrape = Scrape(Metrics(lambda: in_flight, workers=lambda: (3, 2)))
     assert (scrape("workers"), scrape("worker_restarts_total")) == (3, 2)
+
+
+def test_what_a_capture_has_lost_is_asked_for_at_each_scrape() -> None:
+    lost = [3]
+    metrics = Metrics(dict, capture_dropped=lambda: lost[0])
+    assert Scrape(metrics)("capture_dropped_total") == 3
+    lost[0] = 5
+    assert Scrape(metrics)("capture_dropped_total") == 5

@@ -1,6 +1,15 @@
 from __future__ import annotations
 
-from prefix_router.observe.tallies import BackendTally, Histogram, ReasonTally
+import pytest
+
+from prefix_router.analyze import sharing
+from prefix_router.observe.tallies import (
+    SHARED_PREFIXES,
+    BackendTally,
+    Histogram,
+    ReasonTally,
+    shared_prefix_bucket,
+)
 
 
 def test_a_histogram_counts_up_to_and_including_each_bound() -> None:
@@ -23,3 +32,29 @@ def test_tallies_share_nothing() -> None:
     one, other = ReasonTally(), ReasonTally()
     one.first_byte.observe(1.0)
     assert (one.first_token.count, other.first_byte.count) == (0, 0)
+    one.shared_prefixes[0].prompt += 1
+    assert (one.shared_prefixes[1].prompt, other.shared_prefixes[0].prompt) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    ("shared_tokens", "label"),
+    [
+        (0, "nothing"),
+        (1, "under 256"),
+        (255, "under 256"),
+        (256, "256 to 1k"),
+        (1023, "256 to 1k"),
+        (1024, "1k to 4k"),
+        (4095, "1k to 4k"),
+        (4096, "4k to 16k"),
+        (16_383, "4k to 16k"),
+        (16_384, "over 16k"),
+        (10**9, "over 16k"),
+    ],
+)
+def test_a_shared_prefix_is_in_the_bucket_that_begins_at_or_below_it(shared_tokens: int, label: str) -> None:
+    assert SHARED_PREFIXES[shared_prefix_bucket(shared_tokens)][1] == label
+
+
+def test_an_analysis_has_the_same_buckets() -> None:
+    assert sharing.ROWS == SHARED_PREFIXES

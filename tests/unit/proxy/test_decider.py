@@ -10,8 +10,11 @@ from multidict import CIMultiDict
 from prefix_router.openai_api.condense import LARGE_BYTES
 from prefix_router.proxy.blocks import Blocks
 from prefix_router.proxy.decider import Decider, Subject
+from prefix_router.routing.decision import Query
+from prefix_router.routing.depth import Depth
 from prefix_router.routing.key import PrefixRule, PrefixUnit
 from prefix_router.routing.strategies import build_strategy
+from tests.support.fleets import fleet_of
 
 
 def decider(strategy: str = "prefix_aware", unit: PrefixUnit = PrefixUnit.TOKENS, **options: Any) -> Decider:
@@ -129,3 +132,67 @@ async def test_a_large_body_of_a_safe_method_and_one_that_is_passed_on_are_not_r
     for method, body in (("GET", blocks), ("POST", None)):
         subject = await decider().read_by_turns(method, "/v1/chat/completions", CIMultiDict(), body)
         assert subject == Subject(repeatable=method == "GET")
+
+
+def chat_after(system: str, question: str = "and now?") -> dict[str, Any]:
+    messages = [{"role": "system", "content": system}, {"role": "user", "content": question}]
+    return {"model": "m", "messages": messages}
+
+
+def query_of(reader: Decider, body: Any, *, count: bool = True) -> Query:
+    return reader.query(read(reader, body), fleet_of(), draw=1, now=2.0, count=count)
+
+
+def test_a_key_of_fixed_depth_needs_no_chain() -> None:
+    reader = decider()
+    subject = read(reader, chat_after("x" * 1000))
+    asked = reader.query(subject, fleet_of(), draw=1, now=2.0)
+    assert asked.chain is None
+    assert (asked.key, asked.draw, asked.now) == (subject.key, 1, 2.0)
+
+
+def test_a_chain_can_be_wanted_beside_a_fixed_key() -> None:
+    plain, both = read(decider(), chat_after("x" * 1000)), read(decider(chains=True), chat_after("x" * 1000))
+    assert both.key == plain.key
+    assert both.chain is not None
+    assert both.chain.tokens > 250
+
+
+def test_with_depth_a_shared_beginning_stops_being_the_key() -> None:
+    reader = decider(depth=Depth())
+    keys = {query_of(reader, chat_after("system " * 200, f"question {number}")).key for number in range(200)}
+    last = query_of(reader, chat_after("system " * 200, "question 1"))
+    assert len(keys) > 100
+    assert last.popular_tokens >= 256
+    assert last.key_tokens > last.popular_tokens
+
+
+def test_asking_what_if_counts_nothing() -> None:
+    reader = decider(depth=Depth())
+    for number in range(300):
+        query_of(reader, chat_after("system " * 200, f"question {number}"), count=False)
+    assert query_of(reader, chat_after("system " * 200)).popular_tokens == 0
+
+
+def test_a_large_body_has_the_chain_of_its_whole_prompt() -> None:
+    reader = decider(depth=Depth())
+    body = chat_after("word " * LARGE_BYTES)
+    data = json.dumps(body).encode()
+    assert len(data) > LARGE_BYTES
+
+    async def both() -> tuple[Subject, Subject]:
+        by_turns = await reader.read_by_turns("POST", "/v1/chat/completions", CIMultiDict(), data)
+        return by_turns, reader.read("POST", "/v1/chat/completions", CIMultiDict(), data)
+
+    by_turns, at_once = asyncio.run(both())
+    assert by_turns.chain == at_once.chain
+    assert by_turns.chain is not None
+    assert by_turns.chain.tokens >= LARGE_BYTES * 5 // 4
+
+
+def test_what_came_before_is_carried_on() -> None:
+    first = decider(chains=True)
+    chain = read(first, chat_after("x" * 1000)).chain
+    assert chain is not None
+    first.seen.shared_tokens(chain)
+    assert decider(chains=True, seen=first.seen).seen.shared_tokens(chain) >= 192

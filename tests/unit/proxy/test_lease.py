@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from prefix_router.observe.events import RequestRecord
 from prefix_router.proxy.lease import Lease
 from prefix_router.routing.fleet import Backend, BackendName, BackendState, InFlight, Member
 from tests.support.waiting import until
@@ -112,3 +113,46 @@ async def test_the_limit_of_a_trial_goes_with_its_lease() -> None:
         await asyncio.sleep(0.03)
         assert second.on_trial
     assert (in_flight.count, in_flight.trials) == (0, 0)
+
+
+class Diary:
+    """A visit that writes down what it is told."""
+
+    expected_tokens = 5
+
+    def __init__(self) -> None:
+        self.told: list[tuple[object, ...]] = []
+
+    def sent(self, now: float, *, streamed: bool) -> None:
+        self.told.append(("sent", now, streamed))
+
+    def first_token(self, now: float) -> None:
+        self.told.append(("first token", now))
+
+    def ended(self, now: float, cached: int | None, prompt: int | None, completion: int | None) -> None:
+        self.told.append(("ended", now, cached, prompt, completion))
+
+
+def test_a_visit_hears_when_it_begins_and_once_when_it_ends() -> None:
+    diary, times = Diary(), iter([1.0, 2.0, 3.0])
+    lease = Lease(member(InFlight()))
+    lease.begin_visit(diary, lambda: next(times), streamed=True)
+    lease.first_token(1.5)
+    lease.record = RequestRecord("id", "POST", "/", prompt_tokens=10, cached_tokens=8, completion_tokens=3)
+    lease.release()
+    lease.release()
+    assert diary.told == [("sent", 1.0, True), ("first token", 1.5), ("ended", 2.0, 8, 10, 3)]
+
+
+def test_a_visit_that_came_to_nothing_ends_without_counts() -> None:
+    diary = Diary()
+    lease = Lease(member(InFlight()))
+    lease.begin_visit(diary, lambda: 1.0, streamed=False)
+    lease.release()
+    assert diary.told == [("sent", 1.0, False), ("ended", 1.0, None, None, None)]
+
+
+def test_nobody_hears_of_a_lease_without_a_visit() -> None:
+    lease = Lease(member(InFlight()))
+    lease.first_token(1.0)
+    lease.release()

@@ -20,6 +20,7 @@ def test_words_that_dashboards_depend_on_do_not_change() -> None:
         "OVERFLOW": "overflow",
         "SATURATED": "saturated",
         "FAILOVER": "failover",
+        "PLACED": "placed",
         "KEYLESS": "keyless",
         "CONTINUATION": "continuation",
         "SESSION": "session",

@@ -74,6 +74,53 @@ def test_routable_members_serve_the_model_admit_and_are_not_excluded_in_configur
     assert [found.name for found in fleet.routable(None)] == ["z", "y", "c", "b", "a"]
 
 
+def test_what_only_the_snapshot_decides_is_decided_once_for_each_model() -> None:
+    fleet = fleet_of(
+        [
+            member("a", models=["m"]),
+            member("b", models=["m", "n"]),
+            member("c", models=["m", "n"], state=BackendState.DOWN),
+        ]
+    )
+    assert fleet.routable("m") is fleet.routable("m") is fleet.routable(None)
+    assert [found.name for found in fleet.routable("n")] == ["b"]
+    assert fleet.routable("n") is fleet.routable("n")
+
+
+def test_models_that_nobody_lists_are_not_remembered_one_by_one() -> None:
+    fleet = fleet_of([member("a", models=["m"]), member("b")])
+    for number in range(1000):
+        assert [found.name for found in fleet.routable(f"adapter {number}")] == ["b"]
+    assert [found.name for found in fleet.routable("unknown_model")] == ["b"]
+    assert [found.name for found in fleet.routable("m")] == ["a", "b"]
+    assert [found.name for found in fleet.routable(None)] == ["a", "b"]
+    assert len(fleet._serving) == 3
+
+
+@pytest.mark.parametrize(
+    ("doubtful", "settled"),
+    [
+        (member("a"), True),
+        (member("a", limit=1), False),
+        (member("a", state=BackendState.HALF_OPEN), False),
+        (member("a", state=BackendState.HALF_OPEN, last_resort=True), True),
+        (member("a", state=BackendState.HALF_OPEN, draining=True), True),
+        (member("a", state=BackendState.EJECTED), True),
+        (member("a", state=BackendState.DOWN, limit=1), True),
+    ],
+)
+def test_counts_have_a_say_with_limits_and_for_half_open_backends(doubtful: Member, settled: bool) -> None:
+    assert doubtful.settled() is settled
+    fleet = fleet_of([doubtful, member("b")])
+    answers = [doubtful.admits()]
+    first = [found.name for found in fleet.routable("m")]
+    doubtful.in_flight.count = doubtful.in_flight.trials = 1
+    answers.append(doubtful.admits())
+    second = [found.name for found in fleet.routable("m")]
+    assert ["a" in first, "a" in second] == answers
+    assert (answers[0] == answers[1]) is settled
+
+
 def test_members_are_found_by_name() -> None:
     fleet = fleet_of([member("a"), member("b")])
     assert fleet.by_name[BackendName("b")] is fleet.members[1]

@@ -79,7 +79,7 @@ def draft_of(text: str) -> Draft:
         ("virtual_nodes: 1", "virtual_nodes: unknown key; did you mean routing.ring.virtual_nodes?"),
         ("Routing: {}", "Routing: unknown key; did you mean routing?"),
         ("<<: {}", ("<<: unknown key; expected one of listen, admin, workers, backends, routing, limits, "
-         "queue, timeouts, retry, health, models, engine_metrics, logging, response_headers")),
+         "queue, timeouts, retry, health, models, engine_metrics, logging, capture, response_headers")),
         ("listen: {port: 1, port: 2}", "listen.port: given twice; the first time on line 2"),
         ("models: !x {}", "models: the YAML tag !x is not supported: write the plain value"),
     ],

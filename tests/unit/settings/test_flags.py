@@ -38,6 +38,7 @@ def another_value(field: Field) -> str:
     special = {
         "routing.prefix.unit": "bytes",
         "routing.prefix.anchor": "none",
+        "routing.prefix.depth": "auto",
         "routing.strategy": "session",
         "logging.level": "debug",
         "logging.format": "json",
@@ -118,7 +119,7 @@ def test_mistakes_in_flags_are_told_together_with_those_of_the_file(
         "command line: --backend (backend 1): expected no user name or password before the host",
         (
             "command line: --strategy: expected one of random, round_robin, least_outstanding_requests, "
-            'session, prefix_aware, got "prefix-aware"; did you mean prefix_aware?'
+            'session, prefix_aware, adaptive, got "prefix-aware"; did you mean prefix_aware?'
         ),
         'command line: --prefix-length: expected a whole number from 1 to 1048576, got "0"',
         'command line: --prefix-tokenizer: expected null or the path of a file, got ""',

@@ -69,7 +69,7 @@ def test_every_mistake_of_every_kind_is_told_at_once(
         ),
         (
             "x.yaml:15: routing.strategy: expected one of random, round_robin, least_outstanding_requests, "
-            'session, prefix_aware, got "prefix-aware"; did you mean prefix_aware?'
+            'session, prefix_aware, adaptive, got "prefix-aware"; did you mean prefix_aware?'
         ),
         "x.yaml:17: routing.prefix.length: expected a whole number from 1 to 1048576, got 0",
         "x.yaml:18: routing.prefix.unit: expected one of tokens, characters, bytes, got no",

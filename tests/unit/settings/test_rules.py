@@ -140,6 +140,14 @@ def test_a_tokenizer_must_be_a_file(
         ]
 
 
+def test_a_capture_needs_a_directory(mistakes: Callable[..., list[str]], tmp_path: Path) -> None:
+    load_text(f"{BACKEND}capture: {{path: {tmp_path}/traffic.jsonl}}", "x.yaml", {})
+    for wrong in (f"{tmp_path}/missing/traffic.jsonl", tmp_path):
+        assert mistakes(f"{BACKEND}capture: {{path: {wrong}}}") == [
+            f"x.yaml:2: capture.path: expected a file in a directory that exists, got {wrong}"
+        ]
+
+
 def test_a_tokenizer_needs_its_extra(
     mistakes: Callable[..., list[str]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -191,3 +199,95 @@ def test_several_workers_need_a_system_on_which_they_can_share_memory(
     assert mistakes(f"{BACKEND}workers: 2") == [
         "x.yaml:2: workers: expected 1: several processes share memory in a way that needs Linux"
     ]
+
+
+def events(backend: str, tokenizer: object = "null") -> str:
+    return f"backends: [{backend}]\nrouting: {{prefix: {{tokenizer: {tokenizer}}}}}\n"
+
+
+@pytest.fixture
+def tokenizer_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """A tokenizer where all extras are installed."""
+    monkeypatch.setattr(rules, "find_spec", lambda name: name)
+    path = tmp_path / "tokenizer.json"
+    path.write_text("{}")
+    return path
+
+
+@pytest.mark.parametrize(
+    "backend",
+    [
+        "{url: h:1, kv_events: tcp://h:5557}",
+        "{url: h:1, kv_events: tcp://h:5557, kv_events_replay: tcp://h:5558}",
+        "{url: h:1, kv_events: 'tcp://[::1]:5557', kv_events_replay: tcp://h:5657, kv_events_ranks: 100}",
+        "{url: h:1, kv_events: tcp://h:5557}, {url: i:1, kv_events: tcp://i:5557}",
+    ],
+)
+def test_kv_events_with_all_they_need(tokenizer_file: Path, backend: str) -> None:
+    load_text(events(backend, tokenizer_file), "x.yaml", {})
+
+
+def test_kv_events_need_a_tokenizer(mistakes: Callable[..., list[str]], tokenizer_file: Path) -> None:
+    assert mistakes(events("{url: h:1, kv_events: tcp://h:5557}")) == [
+        (
+            "x.yaml:1: backends[0].kv_events: needs routing.prefix.tokenizer, which makes tokens of prompts "
+            "as the model does"
+        )
+    ]
+
+
+@pytest.mark.parametrize("missing", ["zmq", "jinja2"])
+def test_kv_events_need_their_extra(
+    mistakes: Callable[..., list[str]], tokenizer_file: Path, monkeypatch: pytest.MonkeyPatch, missing: str
+) -> None:
+    monkeypatch.setattr(rules, "find_spec", lambda name: None if name == missing else name)
+    assert mistakes(events("{url: h:1, kv_events: tcp://h:5557}", tokenizer_file)) == [
+        (
+            "x.yaml:1: backends[0].kv_events: needs an extra that is not installed: "
+            "pip install prefix_router[events]"
+        )
+    ]
+
+
+@pytest.mark.parametrize(
+    "address", ["tcp://*:5557", "h:5557", "tcp://h", "tcp://h:0", "ipc:///tmp/x", "5557"]
+)
+def test_an_address_of_kv_events_names_a_host(mistakes: Callable[..., list[str]], address: str) -> None:
+    (mistake,) = mistakes(events(f"{{url: h:1, kv_events: '{address}'}}"))
+    assert mistake.startswith(
+        "x.yaml:1: backends[0].kv_events: expected null or an address such as tcp://10.0.0.1:5557, "
+        "with a host in it, not a *, got "
+    )
+
+
+@pytest.mark.parametrize(
+    ("backend", "mistake"),
+    [
+        (
+            "{url: h:1, kv_events_replay: tcp://h:5558}",
+            "backends[0].kv_events_replay: expected null without kv_events: there is nothing to have again",
+        ),
+        (
+            "{url: h:1, kv_events: tcp://h:65530, kv_events_ranks: 8}",
+            "backends[0].kv_events: expected ports up to 65535, got 65537 for the last of kv_events_ranks",
+        ),
+        (
+            "{url: h:1, kv_events: tcp://h:5557, kv_events_replay: tcp://h:5558, kv_events_ranks: 2}",
+            (
+                "backends[0].kv_events_replay: expected a port of its own, 5558 is that of "
+                "backends[0].kv_events (line 1)"
+            ),
+        ),
+        (
+            "{url: h:1, kv_events: tcp://h:5557}, {url: h:2, kv_events: tcp://H:5557}",
+            (
+                "backends[1].kv_events: expected a port of its own, 5557 is that of "
+                "backends[0].kv_events (line 1)"
+            ),
+        ),
+    ],
+)
+def test_kv_events_that_cannot_be_had(
+    mistakes: Callable[..., list[str]], tokenizer_file: Path, backend: str, mistake: str
+) -> None:
+    assert mistakes(events(backend, tokenizer_file)) == [f"x.yaml:1: {mistake}"]

@@ -10,9 +10,11 @@ import pytest
 
 from prefix_router.app import Router
 from prefix_router.routing.fleet import BackendState
+from prefix_router.routing.strategies.shared import Gone
 from prefix_router.workers import pool as pool_module
 from prefix_router.workers import process as process_module
-from prefix_router.workers.pool import _pause
+from prefix_router.workers.journal import JournalPeers
+from prefix_router.workers.pool import WorkerPool, _pause
 from prefix_router.workers.shared_counts import SharedInFlight
 from tests.support.router import ask, chat, running_router, settings_for
 from tests.support.scripted_backend import ScriptedBackend, answering
@@ -83,6 +85,16 @@ async def test_a_worker_that_stands_still_holds_up_no_scrape_and_is_replaced_in_
         await until(lambda: len(pids(router)) == 2)
         assert frozen not in pids(router)
         assert (await ask(router, chat())).status == 200
+
+
+async def test_the_other_workers_hear_that_one_has_died() -> None:
+    async with running_router(NOWHERE, workers=2) as router:
+        pool = router._data
+        assert isinstance(pool, WorkerPool)
+        os.kill(router.status()["workers"][1]["pid"], signal.SIGKILL)
+        await until(lambda: router.status()["worker_restarts"] == 1)
+        [(worker, note)] = JournalPeers(pool._journal, 1).read()
+        assert (worker, type(note)) == (2, Gone)
 
 
 async def test_a_worker_that_ignores_the_end_of_its_grace_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:

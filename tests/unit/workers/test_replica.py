@@ -3,6 +3,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from msgspec import structs
 
 from prefix_router.proxy.fleet_store import FleetStore, ServedModel
 from prefix_router.routing.fleet import Backend, BackendName, BackendState
@@ -130,3 +131,14 @@ def test_evidence_about_who_has_left_is_dropped(world: World) -> None:
     world.replica.report(Backend(C, "http://c"), HealthEvent.UNREACHABLE)
     world.replica.report(Backend(A, "http://moved"), HealthEvent.UNREACHABLE)
     assert world.reported == []
+
+
+def test_a_backend_keeps_its_counter_for_as_long_as_it_is_the_same_one(world: World) -> None:
+    before = [member.in_flight for member in world.replica.fleet.members]
+    world.take_over(view(seen(A, BackendState.EJECTED, slot=0), seen(B, slot=1)))
+    after = [member.in_flight for member in world.replica.fleet.members]
+    assert all(counter is other for counter, other in zip(before, after, strict=True))
+    moved = structs.replace(seen(A, slot=0), backend=Backend(A, "http://elsewhere"))
+    world.take_over(view(moved, seen(B, slot=2)))
+    changed = [member.in_flight for member in world.replica.fleet.members]
+    assert not any(counter is other for counter, other in zip(after, changed, strict=True))

@@ -15,9 +15,11 @@ from msgspec import structs
 
 from prefix_router.routing.fleet import Backend, BackendName, BackendState
 from prefix_router.routing.health import HealthEvent
+from prefix_router.routing.strategies.shared import Ended, Note, Sent
 from prefix_router.settings.model import Settings
 from prefix_router.workers import worker as worker_module
 from prefix_router.workers.channel import Channel
+from prefix_router.workers.journal import Journal, JournalPeers
 from prefix_router.workers.messages import (
     Begin,
     Confirmed,
@@ -60,6 +62,7 @@ class Pool:
         self.urls = urls
         self.heard: list[ToPool] = []
         self.counts = SharedCounts.create(workers=2)
+        self.journal = Journal.create(workers=2)
         self.line: Channel[ToPool, ToWorker] = Channel(ToPool, self.heard.append, lambda: None)
         self.port = 0
 
@@ -103,13 +106,16 @@ async def begun(pool: Pool) -> AsyncIterator[asyncio.Future[int]]:
         bound.bind(("127.0.0.1", 0))
         pool.port = bound.getsockname()[1]
         status = asyncio.ensure_future(serve(theirs, os.dup(pool.counts.descriptor)))
-        pool.line.send(Begin(pool.settings, 1, pool.counts.bells, (os.dup(bound.fileno()),), pool.view()))
+        listeners = (os.dup(bound.fileno()),)
+        journal = pool.journal.descriptor
+        pool.line.send(Begin(pool.settings, 1, pool.counts.bells, journal, listeners, pool.view()))
     try:
         yield status
     finally:
         pool.line.close()
         await asyncio.wait_for(status, 10)
         pool.counts.close()
+        pool.journal.close()
 
 
 @asynccontextmanager
@@ -227,6 +233,27 @@ async def test_it_asks_the_pool_for_models_and_for_responses_that_it_has_not_see
             pool.line.send(pool.view(3))
             pool.line.send(ModelsRefreshed())
             assert (await asking).status == 200
+
+
+async def test_what_it_sends_where_is_in_the_journal_while_its_strategy_learns_from_it() -> None:
+    async with (
+        ScriptedBackend(answering(b"{}")) as a,
+        serving(a.url, routing={"strategy": "adaptive"}) as (pool, _),
+    ):
+        other = JournalPeers(pool.journal, 2)
+        await pool.ask()
+        notes: list[tuple[int, Note]] = []
+
+        def heard() -> int:
+            notes.extend(other.read())
+            return len(notes)
+
+        await until(lambda: heard() == 2)
+        assert [type(note) for _, note in notes] == [Sent, Ended]
+        pool.line.send(Reconfigure(structs.replace(settings_for([a.url]), workers=2), pool.view(2)))
+        await until(lambda: Confirmed(2) in pool.heard)
+        await pool.ask()
+        assert not other.read()
 
 
 async def test_told_to_stop_it_lets_requests_end_and_reports_them_and_exits() -> None:

@@ -4,6 +4,7 @@ import pytest
 
 from prefix_router.routing.decision import Reason
 from prefix_router.routing.strategies import STRATEGY_NAMES, build_strategy
+from prefix_router.routing.strategies.adaptive import Adaptive
 from tests.support.fleets import fleet_of, member, query
 
 
@@ -16,6 +17,7 @@ def test_default_comes_first_and_all_are_there_to_compare() -> None:
     assert STRATEGY_NAMES[0] == "prefix_aware"
     assert set(STRATEGY_NAMES) == {
         "prefix_aware",
+        "adaptive",
         "least_outstanding_requests",
         "round_robin",
         "random",
@@ -39,6 +41,17 @@ def test_one_without_settings_is_carried_on_under_its_name_and_no_other_is() -> 
     assert build_strategy("prefix_aware", 2, aware) is not aware
 
 
+def test_what_adaptive_has_learned_is_carried_on_and_the_setting_taken_over() -> None:
+    strategy = build_strategy("adaptive", 1)
+    assert isinstance(strategy, Adaptive)
+    assert not strategy.several_routers
+    assert build_strategy("adaptive", 2, strategy, several_routers=True) is strategy
+    assert strategy.several_routers
+    fresh = build_strategy("adaptive", 1, build_strategy("random", 1), several_routers=True)
+    assert isinstance(fresh, Adaptive)
+    assert fresh.several_routers
+
+
 def test_threshold_reaches_prefix_aware() -> None:
     fleet = fleet_of([member("a", 5)])
     decisions = [build_strategy("prefix_aware", threshold).choose(query(1), fleet) for threshold in (5, 6)]
@@ -46,5 +59,7 @@ def test_threshold_reaches_prefix_aware() -> None:
 
 
 def test_unknown_name_is_an_error_that_lists_the_known_ones() -> None:
-    with pytest.raises(ValueError, match="unknown strategy 'fastest'; known: prefix_aware, least_outst"):
+    with pytest.raises(
+        ValueError, match="unknown strategy 'fastest'; known: prefix_aware, adaptive, least_outst"
+    ):
         build_strategy("fastest", 1)
