@@ -48,6 +48,7 @@ from prefix_router.routing.fleet import Backend, BackendName, InFlight
 from prefix_router.routing.ring import Ring
 from prefix_router.settings.model import Settings, StrategyName
 from prefix_router.settings.reload import ReloadReport, compare
+from prefix_router.tokenization import TokenizerError
 
 if TYPE_CHECKING:
     from prefix_router.workers.slots import BackendSlots
@@ -103,7 +104,11 @@ class Router:
         self.admin_port = settings.admin.port
 
     async def start(self) -> None:
-        """Start probing and listen. Raises OSError when a port cannot be had; nothing is left then."""
+        """Start probing and listen.
+
+        Raises OSError when a port cannot be had, and TokenizerError for an unusable chat template; nothing is
+        left then.
+        """
         settings = self.settings
         try:
             self._admin = web.AppRunner(admin_application(self._admin_sources()), access_log=None)
@@ -114,7 +119,7 @@ class Router:
             self._capture_by(settings)
             await self._data.start()
             self.port = self._data.port
-        except OSError:
+        except (OSError, TokenizerError):
             await self.stop(grace_seconds=0)
             raise
         self.prober.sync(member.backend for member in self.store.fleet.members)

@@ -12,6 +12,7 @@ import socket
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, Protocol
 
+from prefix_router.event_feed import EventFeed
 from prefix_router.observe.events import Observer
 from prefix_router.proxy.continuations import Continuations
 from prefix_router.proxy.dispatch import Dispatcher
@@ -99,6 +100,7 @@ class DataPort:
         self._upstreams = upstreams
         self._clock = clock
         self._gate = Gate(store, policy.admission, clock, among_others=among_others)
+        self._feed = EventFeed(settings)
         self._retry_budget = RetryBudget(policy.retry_allowance)
         self._handler = Handler(
             store=store,
@@ -112,6 +114,7 @@ class DataPort:
                 retry_budget=self._retry_budget,
             ),
             local_answers=LocalAnswers(store, refresh_models),
+            holdings=self._feed,
             observer=observer,
             clock=clock,
         )
@@ -151,7 +154,11 @@ class DataPort:
         return self._handler.policy
 
     async def start(self, sockets: Sequence[socket.socket] = ()) -> None:
-        """Accept connections on `sockets`, or on sockets made from the settings. Raises OSError."""
+        """Accept connections on `sockets`, or on sockets made from the settings.
+
+        Raises OSError, and TokenizerError for a chat template that cannot be used.
+        """
+        await self._feed.start()
         listen = self._settings.listen
         loop = asyncio.get_running_loop()
         for sock in sockets:
@@ -178,6 +185,7 @@ class DataPort:
         self._front_door.pre_shutdown()
         await self._front_door.shutdown(_CUT_SECONDS)
         await self._handler.drained(_CUT_SECONDS)
+        await self._feed.stop()
         await self._tasks.stop()
 
     def look_again(self) -> None:
@@ -193,6 +201,7 @@ class DataPort:
         self._upstreams.retain(backends)
         self._front_door.keepalive_seconds = settings.timeouts.client_keepalive_seconds
         self._front_door.max_header_bytes = settings.limits.max_header_bytes
+        self._feed.update(settings)
 
     async def settled(self) -> None:
         """Nothing to wait for: what is put in force here is in force."""
@@ -202,7 +211,7 @@ class DataPort:
 
     def document(self) -> dict[str, Any]:
         """Return what `/status` says of it besides the fleet."""
-        return {}
+        return self._feed.document()
 
     def _stop_listening(self) -> None:
         for server in self._servers:

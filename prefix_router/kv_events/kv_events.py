@@ -19,6 +19,7 @@ from typing import Protocol
 
 import zmq.asyncio
 
+from prefix_router.kv_events.events import TOKEN_BYTES
 from prefix_router.kv_events.index import MOST_BLOCKS, KvIndex
 from prefix_router.kv_events.prompt_tokens import PromptTokens
 from prefix_router.kv_events.source import Source
@@ -123,6 +124,17 @@ class KvEvents:
         if tokens is None:
             return None
         return self._index.held_of_prompt(tokens, request.model, request.cache_salt or None)
+
+    async def held_shares(self, request: Asked, raw_body: bytes) -> Mapping[BackendName, float] | None:
+        """Return what share of its prompt, 0 to 1, each backend holds; as `holdings` otherwise."""
+        if not self._index.is_anybody_in_sync():
+            return None
+        tokens = await self._prompts.read(request.api, raw_body)
+        if not tokens:
+            return None
+        held = self._index.held_of_prompt(tokens, request.model, request.cache_salt or None)
+        count = len(tokens) // TOKEN_BYTES
+        return {backend: min(tokens_held / count, 1.0) for backend, tokens_held in held.items()}
 
     def statuses(self) -> Sequence[EngineStatus]:
         """Return how each engine's events stand, in the order of configuration."""

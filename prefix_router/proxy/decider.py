@@ -44,6 +44,7 @@ class Subject(Struct, frozen=True):
     stream: bool = False
     key: int | None = None
     chain: PrefixChain | None = None
+    cache_salt: str | None = None
     session: str | None = None
     continues: str | None = None
     repeatable: bool = False
@@ -176,6 +177,7 @@ class Decider:
             stream=request.stream,
             key=None if key is None else key.value,
             chain=prefix_chain(request) if self.makes_chains else None,
+            cache_salt=request.cache_salt,
             session=self._session(headers),
             continues=request.previous_response_id or _continued(path),
             repeatable=request.api is not Api.OTHER,

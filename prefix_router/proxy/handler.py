@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Protocol
 
 from aiohttp import HttpVersion10
 
@@ -28,16 +29,29 @@ from prefix_router.proxy.body import (
     whole_at_hand,
 )
 from prefix_router.proxy.client_request import ClientRequest
+from prefix_router.proxy.decider import Subject
 from prefix_router.proxy.dispatch import Dispatcher, Errand
 from prefix_router.proxy.downstream import Downstream
 from prefix_router.proxy.fleet_store import FleetSource
 from prefix_router.proxy.local_answers import LocalAnswers
 from prefix_router.proxy.policy import RequestLimits, RequestPolicy
+from prefix_router.routing.fleet import BackendName
 
 logger = logging.getLogger(__name__)
 
 _random_bits = random.Random().getrandbits
 """Ids and draws need to differ, not to be secret: no system call for each request."""
+
+
+class Holdings(Protocol):
+    """Whoever knows what backends say they hold."""
+
+    @property
+    def wanted(self) -> bool:
+        """Whether it is worth asking."""
+
+    async def shares(self, subject: Subject, body: bytes) -> Mapping[BackendName, float] | None:
+        """Return the share of a prompt, 0 to 1, that backends hold; None when that is not known."""
 
 
 class Handler:
@@ -53,6 +67,7 @@ class Handler:
         policy: RequestPolicy,
         dispatcher: Dispatcher,
         local_answers: LocalAnswers,
+        holdings: Holdings,
         observer: Observer,
         clock: Callable[[], float],
     ) -> None:
@@ -60,6 +75,7 @@ class Handler:
         self._store = store
         self._dispatcher = dispatcher
         self._local_answers = local_answers
+        self._holdings = holdings
         self._observer = observer
         self._clock = clock
         self._drained = asyncio.Event()
@@ -169,7 +185,10 @@ class Handler:
             message = f"The model `{(model or '')[:256]}` does not exist."
             policy.replies.fail(record, errand.downstream, ErrorCode.MODEL_NOT_FOUND, message)
             return
-        query = decider.query(subject, self._store.fleet, draw=_random_bits(64), now=self._clock())
+        held = None
+        if self._holdings.wanted and subject.chain is not None and isinstance(data, bytes):
+            held = await self._holdings.shares(subject, data)
+        query = decider.query(subject, self._store.fleet, draw=_random_bits(64), now=self._clock(), held=held)
         record.key = query.key
         chain = query.chain
         if chain is not None:

@@ -98,7 +98,8 @@ class _Ways:
         self.usually = 1.0
         self.others = 0.0
 
-    def count(self, name: int) -> None:
+    def count(self, name: int) -> bool:
+        """Count one that goes on with this name; say whether they branch."""
         if name == self.usual:
             self.usually += 1
         else:
@@ -109,8 +110,10 @@ class _Ways:
         if self.usually + self.others > _WAYS_MEMORY:
             self.usually /= 2
             self.others /= 2
+        return self.others >= _LEAST_OTHERS and self.branch()
 
     def branch(self) -> bool:
+        """Whether those who begin so go on in different ways."""
         return self.others >= _LEAST_OTHERS and self.others >= _BRANCHING_SHARE * (self.usually + self.others)
 
 
@@ -138,29 +141,33 @@ class Depth:
             self._turn_over()
         self._young_requests += 1
         most = share * (self._young_requests + self._old_requests)
-        young, old, ways = self._young, self._old, self._ways
+        enough = max(self._least_count, most) * _HYSTERESIS
+        young, old, ways, popular = self._young, self._old, self._ways, self._popular
         known = self._least_count / 2
         key: tuple[int, int] | None = None
         popular_tokens = 0
         above = above_tokens = 0
         follows = False
         is_popular = True
-        for name, tokens in candidates(chain):
+        beginnings = candidates(chain)
+        for name, tokens in beginnings:
             count = young.get(name, 0) + 1
             young[name] = count
-            if old:
-                count += old.get(name, 0)
+            count += old.get(name, 0)
             if key is None:
                 key = name, tokens
             elif follows:
                 way = ways.get(above)
                 if way is None:
                     ways[above] = _Ways(name)
-                else:
-                    way.count(name)
-                    if is_popular and way.branch():
-                        key, popular_tokens = (name, tokens), above_tokens
-            is_popular = is_popular and self._judge(name, count, most)
+                elif way.count(name) and is_popular:
+                    key, popular_tokens = (name, tokens), above_tokens
+            if count == 1 < known:
+                # Whoever has a longer beginning has this one, too: the others are as new.
+                young.update(dict.fromkeys([name for name, _ in beginnings], 1))
+                break
+            if is_popular and not (name in popular and count >= enough):
+                is_popular = self._judge(name, count, most)
             follows = count >= known
             above, above_tokens = name, tokens
         assert key is not None
@@ -186,10 +193,8 @@ class Depth:
         return DepthKey(*key, popular_tokens)
 
     def _judge(self, name: int, count: int, most: float) -> bool:
-        """Whether a beginning is popular from now on."""
+        """Whether a beginning is popular from now on; one that is and has enough to stay so is not judged."""
         if name in self._popular:
-            if count >= max(self._least_count, most) * _HYSTERESIS:
-                return True
             self._popular.discard(name)
             return False
         if count < self._least_count or count <= most:

@@ -231,6 +231,14 @@ class Fleet:
             if member.admits() and member.serves(model) and member.name not in excluded
         )
 
+    def home(self, key: int, model: str | None) -> Member | None:
+        """The first member on the ring from `key` that serves `model`, in whatever state it is."""
+        name = self.ring.owner(key)
+        if name is None:
+            return None
+        owner = self.by_name[name]
+        return owner if owner.serves(model) else next(self.successors(key, model), None)
+
     def successors(self, key: int, model: str | None) -> Iterator[Member]:
         """Members that serve `model`, in ring order from `key`, in whatever state they are. Lazy.
 

@@ -91,6 +91,7 @@ class PrefixIndex:
                 entry = old.get(name, single)
                 if entry is single:
                     continue
+                young[name] = entry
             if isinstance(entry, int):
                 other = entry & _SLOT_MASK
                 if other == slot or entry >> _SLOT_BITS < self._horizon[other]:
@@ -99,7 +100,6 @@ class PrefixIndex:
                     young[name] = {other: entry >> _SLOT_BITS, slot: stamp}
             elif slot in entry:
                 entry[slot] = stamp
-                young[name] = entry
             else:
                 young[name] = fresh = self._fresh(entry)
                 fresh[slot] = stamp
@@ -124,7 +124,9 @@ class PrefixIndex:
         if not low:
             return held
         horizon = self._horizon
-        everybody = len(self.holders(names[0]))
+        first = self._entry(names[0])
+        everybody = 1 if isinstance(first, int) else len(first)
+        counted = False
         for level in range(low, 0, -1):
             name = names[level - 1]
             entry = young.get(name)
@@ -138,6 +140,9 @@ class PrefixIndex:
                 for slot, stamp in entry.items():
                     if slot not in held and stamp >= horizon[slot]:
                         held[slot] = level
+            if len(held) < everybody and not counted:
+                everybody = len(self._fresh(first))
+                counted = True
             if len(held) >= everybody:
                 break
         return held

@@ -147,9 +147,7 @@ class Adaptive:
         seats = self._seats if members is self._seats_of else self._seat(members)
         now = query.now
         held = self.held_tokens(query, chain)
-        home = None
-        if query.key is not None:
-            home = next(fleet.successors(query.key, query.model), None)
+        home = None if query.key is None else fleet.home(query.key, query.model)
         tokens, popular = chain.tokens, query.popular_tokens
         price = self._price(seats, now)
         pull = price * self._home_pull()

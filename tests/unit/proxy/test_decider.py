@@ -14,7 +14,7 @@ from prefix_router.routing.decision import Query
 from prefix_router.routing.depth import Depth
 from prefix_router.routing.key import PrefixRule, PrefixUnit
 from prefix_router.routing.strategies import build_strategy
-from tests.support.fleets import fleet_of
+from tests.support.fleets import fleet_of, member
 
 
 def decider(strategy: str = "prefix_aware", unit: PrefixUnit = PrefixUnit.TOKENS, **options: Any) -> Decider:
@@ -140,13 +140,15 @@ def chat_after(system: str, question: str = "and now?") -> dict[str, Any]:
 
 
 def query_of(reader: Decider, body: Any, *, count: bool = True) -> Query:
-    return reader.query(read(reader, body), fleet_of(), draw=1, now=2.0, count=count)
+    return reader.query(
+        read(reader, body), fleet_of([member("a"), member("b")]), draw=1, now=2.0, count=count
+    )
 
 
 def test_a_key_of_fixed_depth_needs_no_chain() -> None:
     reader = decider()
     subject = read(reader, chat_after("x" * 1000))
-    asked = reader.query(subject, fleet_of(), draw=1, now=2.0)
+    asked = reader.query(subject, fleet_of([member("a"), member("b")]), draw=1, now=2.0)
     assert asked.chain is None
     assert (asked.key, asked.draw, asked.now) == (subject.key, 1, 2.0)
 
