@@ -83,12 +83,11 @@ def keys() -> Run:
 
 def choices() -> Run:
     strategy, fleet = router()
-    system = 0
-    queries = []
-    for draw, chain in enumerate(map(chain_of, chats())):
-        system = max(index for index, _ in enumerate(chain.names)) // 2
-        queries.append(Query(chain.names[-1], "llama", draw, chain=chain, popular_tokens=4096, now=1.0))
-    assert system
+    popular = chain_of(Chat("")).tokens
+    queries = [
+        Query(chain.names[-1], "llama", draw, chain=chain, popular_tokens=popular, now=1.0)
+        for draw, chain in enumerate(map(chain_of, chats()))
+    ]
     return each(lambda query: strategy.choose(query, fleet), queries)
 
 

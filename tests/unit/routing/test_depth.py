@@ -227,6 +227,15 @@ def test_peeking_gives_the_key_that_comes_and_changes_nothing() -> None:
     assert agreed >= 2950
 
 
+def test_peeking_at_a_prompt_of_which_all_is_popular_finds_its_key() -> None:
+    depth = Depth()
+    asked(depth, 1, times=100)
+    for _ in range(100):
+        key = depth.key(named(1, 2), BACKENDS)
+        asked(depth, 1)
+    assert depth.peek(named(1, 2), BACKENDS) == key == DepthKey(2, 128, 64)
+
+
 # Memory, and other routers.
 
 

@@ -74,6 +74,15 @@ def test_routable_members_serve_the_model_admit_and_are_not_excluded_in_configur
     assert [found.name for found in fleet.routable(None)] == ["z", "y", "c", "b", "a"]
 
 
+def test_home_is_the_first_on_the_ring_that_serves_the_model_whatever_its_state() -> None:
+    fleet = fleet_of([member("a", models=["m"], state=BackendState.DOWN), member("b", models=["m", "n"])])
+    for key in spread_keys(50):
+        for model in ("m", "n", None):
+            assert fleet.home(key, model) is next(fleet.successors(key, model))
+        assert fleet.home(key, "other") is None
+    assert fleet_of([]).home(1, None) is None
+
+
 def test_what_only_the_snapshot_decides_is_decided_once_for_each_model() -> None:
     fleet = fleet_of(
         [

@@ -166,6 +166,33 @@ def test_what_was_used_lately_outlives_what_was_not() -> None:
     assert index.holders(2) == []
 
 
+def test_what_is_in_the_older_generation_is_still_known_and_goes_to_the_younger_one_with_use() -> None:
+    index, (a, b, c) = joined(3, most_levels=20)
+    index.record([1, 2, 3], a)
+    index.record([1, 2], b)
+    index.record(range(100, 107), c)
+    assert not index._young
+    assert index.held_levels([1, 2, 3]) == {a: 3, b: 2}
+    index.record([1, 2, 3], c)
+    assert index.held_levels([1, 2, 3, 4]) == {a: 3, b: 2, c: 3}
+    assert set(index._young) == {1, 2, 3}
+    index.record([1, 2, 3], a)
+    index.record(range(200, 207), b)
+    assert not index._young
+    assert index.held_levels([1, 2, 3]) == {a: 3, b: 2, c: 3}
+
+
+def test_some_who_have_lost_a_prompt_do_not_hide_those_who_have_it() -> None:
+    index, slots = joined(10)
+    for slot in slots:
+        index.record([1, 2, 3], slot)
+    for slot in slots[:4]:
+        index.forget(slot)
+    index.record([1, 2, 3, 4], slots[9])
+    index.record([1], slots[0])
+    assert index.held_levels([1, 2, 3, 4]) == {0: 1, **dict.fromkeys(slots[4:9], 3), 9: 4}
+
+
 @dataclass
 class Holder:
     """A cache as the index takes it to be: what it has, and when, in its own new tokens, it last got it."""

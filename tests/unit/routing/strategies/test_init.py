@@ -42,14 +42,13 @@ def test_one_without_settings_is_carried_on_under_its_name_and_no_other_is() -> 
 
 
 def test_what_adaptive_has_learned_is_carried_on_and_the_setting_taken_over() -> None:
-    strategy = build_strategy("adaptive", 1)
-    assert isinstance(strategy, Adaptive)
-    assert not strategy.several_routers
-    assert build_strategy("adaptive", 2, strategy, several_routers=True) is strategy
-    assert strategy.several_routers
-    fresh = build_strategy("adaptive", 1, build_strategy("random", 1), several_routers=True)
-    assert isinstance(fresh, Adaptive)
-    assert fresh.several_routers
+    alone = build_strategy("adaptive", 1)
+    carried_on = build_strategy("adaptive", 2, alone, several_routers=True)
+    assert carried_on is alone
+    fresh = build_strategy("adaptive", 1, build_strategy("random", 1))
+    for strategy, several_routers in ((carried_on, True), (fresh, False)):
+        assert isinstance(strategy, Adaptive)
+        assert strategy.several_routers is several_routers
 
 
 def test_threshold_reaches_prefix_aware() -> None:
