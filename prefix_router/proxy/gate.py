@@ -210,7 +210,11 @@ class Gate:
             return None
         self._admission.in_flight += 1
         if decision.visit is not None:
-            lease.begin_visit(decision.visit, self._clock, streamed=question.streamed)
+            try:
+                lease.begin_visit(decision.visit, self._clock, streamed=question.streamed)
+            except BaseException:
+                lease.release()
+                raise
         return Entry(decision, lease)
 
     def released(self, member: Member) -> None:

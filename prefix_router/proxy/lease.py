@@ -110,16 +110,22 @@ class Lease:
             return
         self._end_trial()
         in_flight.give()
+        try:
+            self._end_visit()
+        finally:  # whatever a strategy makes of it, the place is free
+            if self._keeper is not None:
+                self._keeper.released(self._member)
+
+    def _end_visit(self) -> None:
         visit, self._visit = self._visit, None
-        if visit is not None:
-            record = self.record
-            if record is None:
-                visit.ended(self._clock(), None, None, None)
-            else:
-                counts = record.cached_tokens, record.prompt_tokens, record.completion_tokens
-                visit.ended(self._clock(), *counts)
-        if self._keeper is not None:
-            self._keeper.released(self._member)
+        if visit is None:
+            return
+        record = self.record
+        if record is None:
+            visit.ended(self._clock(), None, None, None)
+        else:
+            counts = record.cached_tokens, record.prompt_tokens, record.completion_tokens
+            visit.ended(self._clock(), *counts)
 
     def _end_trial(self) -> bool:
         trial, self._trial = self._trial, None

@@ -399,3 +399,31 @@ async def test_nothing_is_left_of_two_thousand_waiters_that_were_served_or_left(
 def live_timers(loop: asyncio.AbstractEventLoop) -> int:
     scheduled: list[asyncio.TimerHandle] = loop._scheduled  # type: ignore[attr-defined]
     return sum(not handle.cancelled() for handle in scheduled)
+
+
+async def test_a_strategy_that_fails_when_a_request_is_sent_keeps_no_place() -> None:
+    class Broken:
+        expected_tokens = 0
+
+        def sent(self, now: float, *, streamed: bool) -> None:
+            raise RuntimeError("a mistake in a strategy")
+
+        def first_token(self, now: float) -> None:
+            """Nobody gets that far."""
+
+        def ended(self, now: float, cached: int | None, prompt: int | None, completion: int | None) -> None:
+            """It ends all the same."""
+
+    class Learning:
+        name = "learning"
+
+        def choose(self, query: Query, fleet: Fleet) -> Decision | None:
+            del query
+            return Decision(fleet.members[0], Reason.PLACED, visit=Broken())
+
+    only = member("a")
+    gate = Gate(Store(fleet_of([only])), AdmissionLimits(0, 0, 1.0), lambda: 0.0)
+    with pytest.raises(RuntimeError):
+        gate.enter_at_once(Question(query(1), Learning()))
+    assert only.in_flight.count == 0
+    assert gate.enter_at_once(Question(query(1), STRATEGY)) is not None

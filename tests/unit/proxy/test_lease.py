@@ -156,3 +156,29 @@ def test_nobody_hears_of_a_lease_without_a_visit() -> None:
     lease = Lease(member(InFlight()))
     lease.first_token(1.0)
     lease.release()
+
+
+class Keeping:
+    """Counts what it is told of."""
+
+    def __init__(self) -> None:
+        self.released_count = 0
+
+    def released(self, member: Member) -> None:
+        self.released_count += 1
+
+    def proven(self, member: Member) -> None:
+        """Nothing to do."""
+
+
+def test_a_visit_that_fails_to_end_keeps_no_place() -> None:
+    class Broken(Diary):
+        def ended(self, now: float, cached: int | None, prompt: int | None, completion: int | None) -> None:
+            raise RuntimeError("a mistake in a strategy")
+
+    in_flight, keeper = InFlight(), Keeping()
+    lease = Lease(member(in_flight), keeper)
+    lease.begin_visit(Broken(), lambda: 1.0, streamed=True)
+    with pytest.raises(RuntimeError):
+        lease.release()
+    assert (in_flight.count, keeper.released_count) == (0, 1)
