@@ -19,8 +19,9 @@ several times in a row, has lost its cache and is forgotten, as is who was down;
 room for is learned from whether it still had what it should have.
 
 Other routers send requests that this one does not see. What it has not seen itself may be at the home of its
-key on the ring, where the others would send it if they knew nothing, too. How much of a prompt is found there
-is learned (`home_trust`): with one router nothing, with several most of it.
+key on the ring, where the others would send it if they knew nothing, too. Whether there are others is learned
+from what backends have beyond what was expected of them (`home_trust`). A little of this pull is always there
+(`LEAST_HOME_PULL`), because an index forgets: what is sent home again is found again, and lives in one place.
 
 A backend that joins a running fleet has nothing to do and nothing cached, and all new work would go there at
 once. So its costs count more at first (`SLOW_START_SECONDS`).
@@ -66,6 +67,8 @@ _NOTICED_TOKENS = 256
 """A smaller difference between expected and observed says nothing: tokens are estimated, blocks cut off."""
 _COLD_STREAK = 3
 
+LEAST_HOME_PULL = 0.1
+"""Also with one router: what the index has forgotten, or never knew, may still be where it went before."""
 _FULL_HOME_TRUST = 0.05
 _LEAST_HOME_TRUST = 0.02
 _HOME_TRUST_STEP = 0.05
@@ -276,7 +279,8 @@ class Adaptive:
         if self.several_routers:
             return 1.0
         trust = self.home_trust
-        return min(trust / _FULL_HOME_TRUST, 1.0) if trust > _LEAST_HOME_TRUST else 0.0
+        learned = min(trust / _FULL_HOME_TRUST, 1.0) if trust > _LEAST_HOME_TRUST else 0.0
+        return max(learned, LEAST_HOME_PULL)
 
     def _price(self, seats: Sequence[_Seat], now: float) -> float:
         """What a token costs that has to be computed again, in tokens."""

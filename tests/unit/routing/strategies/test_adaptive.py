@@ -20,6 +20,7 @@ from prefix_router.routing.strategies.adaptive import (
     ASSUMED_ROOM_TOKENS,
     HIGH_PRICE,
     HIGH_PRICE_SECONDS,
+    LEAST_HOME_PULL,
     LOW_PRICE,
     RUNNING_SECONDS,
     SLOW_START_SECONDS,
@@ -318,13 +319,20 @@ def test_with_several_routers_what_nobody_is_known_to_hold_goes_home() -> None:
         assert (decision.member.name, decision.home, decision.reason) == (name, name, Reason.PLACED)
 
 
-def test_with_one_router_home_is_nobody_special_but_named() -> None:
+def test_with_one_router_home_pulls_a_little() -> None:
     fleet, strategy = fleet_with("a", "b", "c"), Adaptive()
     key = key_homed_at(fleet, "b")
     decisions = [ask(strategy, fleet, key=key, draw=draw) for draw in range(3)]
+    assert {(decision.member.name, decision.home) for decision in decisions} == {("b", "b")}
+    burden(strategy, fleet, "b", round(TOKENS * LOW_PRICE * LEAST_HOME_PULL * 1.5))
+    assert ask(strategy, fleet, key=key).member.name != "b"
+
+
+def test_without_a_key_nobody_is_at_home() -> None:
+    fleet, strategy = fleet_with("a", "b", "c"), Adaptive()
+    decisions = [ask(strategy, fleet, draw=draw) for draw in range(3)]
     assert {decision.member.name for decision in decisions} == {"a", "b", "c"}
-    assert {decision.home for decision in decisions} == {"b"}
-    assert ask(strategy, fleet).home is None
+    assert {decision.home for decision in decisions} == {None}
 
 
 def test_home_is_left_when_its_line_is_as_long_as_what_it_would_save() -> None:
@@ -350,14 +358,15 @@ def test_that_there_are_other_routers_is_learned_from_what_backends_had_beyond_e
     for other in range(5):
         visit = hold(strategy, fleet, "a", of_ids((100 + other, TOKENS)))
         visit.ended(0.0, TOKENS // 2, TOKENS, None)
+        burden(strategy, fleet, "c", 0 if other else round(TOKENS * LOW_PRICE * 0.5))
         trusted.append(ask(strategy, fleet, of_ids((50 + other, TOKENS)), key=key).member.name)
-    assert trusted[0] == "c"
+    assert trusted == ["c"] * 5
     assert strategy.home_trust == pytest.approx(0.5 * (1 - 0.95**5))
     for other in range(200):
         hold(strategy, fleet, "a", of_ids((1000 + other, TOKENS))).ended(0.0, 0, TOKENS, None)
     assert strategy.home_trust < 0.01
-    found = {ask(strategy, fleet, of_ids((7, TOKENS)), key=key, draw=draw).member.name for draw in range(3)}
-    assert found == {"a", "b", "c"}
+    burden(strategy, fleet, "c", round(TOKENS * LOW_PRICE * LEAST_HOME_PULL * 1.5))
+    assert ask(strategy, fleet, of_ids((7, TOKENS)), key=key).member.name != "c"
 
 
 def test_little_beyond_expectation_says_nothing_of_other_routers() -> None:
