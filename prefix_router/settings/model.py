@@ -17,34 +17,28 @@ from typing import Annotated, Any, Final
 
 from msgspec import Meta, Struct
 
+from prefix_router.settings.patterns import (
+    EVENTS,
+    EVENTS_PATTERN,
+    FIELD_NAME,
+    FIELD_NAME_PATTERN,
+    FILE,
+    HOST,
+    HOST_PATTERN,
+    MODEL,
+    NAME,
+    NAME_PATTERN,
+    PATH,
+    PATH_PATTERN,
+    URL,
+)
+
 MAX_WORKERS: Final = 64
 """Processes behind one port: each decision reads a count of each of them."""
 
 DEFAULT_VIRTUAL_NODES: Final = 1280
 """The ring's own default. Not imported from there: a command that checks a file needs no hash ring."""
 
-
-def _whole(pattern: str) -> str:
-    """Make `pattern` match whole texts only: a bare `$` would let a final line feed through."""
-    return rf"^(?:{pattern})$(?!\n)"
-
-
-HOST_PATTERN: Final = _whole(r"[A-Za-z0-9._:-]{1,253}")
-NAME_PATTERN: Final = _whole(r"[A-Za-z0-9._:/\[\]-]{0,128}")
-PATH_PATTERN: Final = _whole(r"/[!-~]*")
-EVENTS_PATTERN: Final = _whole(r"tcp://(?:[A-Za-z0-9._-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\]):[1-9][0-9]{0,4}")
-FIELD_NAME_PATTERN: Final = _whole(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,128}")
-"""A header or cookie name: `token` of RFC 9110, section 5.6.2."""
-
-# What a text must be, in words, for messages; a pattern helps nobody at night.
-_URL: Final = {"expects": "a URL such as http://10.0.0.1:8000"}
-_HOST: Final = {"expects": "a host name or an IP address, without brackets or port"}
-_NAME: Final = {"expects": "at most 128 letters, digits, - . _ : / [ or ]"}
-_MODEL: Final = {"expects": "the name of a model"}
-_FILE: Final = {"expects": "the path of a file"}
-_PATH: Final = {"expects": "a path that begins with / and holds no space"}
-_EVENTS: Final = {"expects": "an address such as tcp://10.0.0.1:5557, with a host in it, not a *"}
-_FIELD_NAME: Final = {"expects": "a name of letters, digits, - or _"}
 
 OFF_OR_AT_LEAST_ONE: Final[dict[str, Any]] = {"anyOf": [{"const": 0}, {"minimum": 1}]}
 
@@ -109,7 +103,7 @@ class ListenSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         kernel's net.core.somaxconn, when bursts of new clients are refused.
     """
 
-    host: Annotated[str, Meta(pattern=HOST_PATTERN, extra=_HOST)] = "0.0.0.0"
+    host: Annotated[str, Meta(pattern=HOST_PATTERN, extra=HOST)] = "0.0.0.0"
     port: Annotated[int, Meta(ge=0, le=65_535)] = 8000
     backlog: Annotated[int, Meta(ge=1, le=65_535)] = 2048
 
@@ -123,7 +117,7 @@ class AdminSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         server already owns 9090 on this host.
     """
 
-    host: Annotated[str, Meta(pattern=HOST_PATTERN, extra=_HOST)] = "127.0.0.1"
+    host: Annotated[str, Meta(pattern=HOST_PATTERN, extra=HOST)] = "127.0.0.1"
     port: Annotated[int, Meta(ge=0, le=65_535)] = 9090
 
 
@@ -152,14 +146,14 @@ class BackendSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """
 
     # The loader normalises `url` (see `settings.backend_url`) and fills in an empty `name`.
-    url: Annotated[str, Meta(min_length=1, extra=_URL)]
-    name: Annotated[str, Meta(pattern=NAME_PATTERN, extra=_NAME)] = ""
+    url: Annotated[str, Meta(min_length=1, extra=URL)]
+    name: Annotated[str, Meta(pattern=NAME_PATTERN, extra=NAME)] = ""
     weight: Annotated[int, Meta(ge=1, le=100)] = 1
     models: (
-        Annotated[tuple[Annotated[str, Meta(min_length=1, extra=_MODEL)], ...], Meta(min_length=1)] | None
+        Annotated[tuple[Annotated[str, Meta(min_length=1, extra=MODEL)], ...], Meta(min_length=1)] | None
     ) = None
-    kv_events: Annotated[str, Meta(pattern=EVENTS_PATTERN, extra=_EVENTS)] | None = None
-    kv_events_replay: Annotated[str, Meta(pattern=EVENTS_PATTERN, extra=_EVENTS)] | None = None
+    kv_events: Annotated[str, Meta(pattern=EVENTS_PATTERN, extra=EVENTS)] | None = None
+    kv_events_replay: Annotated[str, Meta(pattern=EVENTS_PATTERN, extra=EVENTS)] | None = None
     kv_events_ranks: Annotated[int, Meta(ge=1, le=256)] = 1
 
 
@@ -188,7 +182,7 @@ class PrefixSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     length: Annotated[int, Meta(ge=1, le=1_048_576)] = 1024
     unit: PrefixUnit = PrefixUnit.TOKENS
     anchor: PrefixAnchor = PrefixAnchor.FIRST_USER_TURN
-    tokenizer: Annotated[str, Meta(min_length=1, extra=_FILE)] | None = None
+    tokenizer: Annotated[str, Meta(min_length=1, extra=FILE)] | None = None
 
 
 class RingSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -211,8 +205,8 @@ class SessionSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         browser clients.
     """
 
-    header: Annotated[str, Meta(pattern=FIELD_NAME_PATTERN, extra=_FIELD_NAME)] = "x-session-id"
-    cookie: Annotated[str, Meta(pattern=FIELD_NAME_PATTERN, extra=_FIELD_NAME)] | None = None
+    header: Annotated[str, Meta(pattern=FIELD_NAME_PATTERN, extra=FIELD_NAME)] = "x-session-id"
+    cookie: Annotated[str, Meta(pattern=FIELD_NAME_PATTERN, extra=FIELD_NAME)] | None = None
 
 
 class KvEventsSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -360,7 +354,7 @@ class HealthSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         refuse connections count, but are never kept. Lower it when the fleet has little spare capacity.
     """
 
-    path: Annotated[str, Meta(pattern=PATH_PATTERN, extra=_PATH)] = "/health"
+    path: Annotated[str, Meta(pattern=PATH_PATTERN, extra=PATH)] = "/health"
     interval_seconds: Annotated[float, Meta(ge=0.01, le=3600)] = 5
     timeout_seconds: Annotated[float, Meta(ge=0.01, le=600)] = 10
     probe_failures: Annotated[int, Meta(ge=1, le=100)] = 3
@@ -390,7 +384,7 @@ class EngineMetricsSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fi
         is at least 1. Set 0 when Prometheus reads the backends itself.
     """
 
-    path: Annotated[str, Meta(pattern=PATH_PATTERN, extra=_PATH)] = "/metrics"
+    path: Annotated[str, Meta(pattern=PATH_PATTERN, extra=PATH)] = "/metrics"
     interval_seconds: Annotated[float, Meta(ge=0, le=3600, extra_json_schema=OFF_OR_AT_LEAST_ONE)] = 15
 
 
@@ -424,7 +418,7 @@ class CaptureSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         less sharing between conversations than there is: lower it only when a file fills too fast.
     """
 
-    path: Annotated[str, Meta(min_length=1, extra=_FILE)] | None = None
+    path: Annotated[str, Meta(min_length=1, extra=FILE)] | None = None
     max_bytes: Annotated[int, Meta(ge=65_536, le=2**40)] = 1_073_741_824
     sample: Annotated[float, Meta(ge=0.0001, le=1)] = 1.0
 
