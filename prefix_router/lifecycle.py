@@ -4,7 +4,8 @@
     the same again     stop at once
     SIGHUP             read the configuration again
 
-Exit status: 0 after a stop, 1 when a port cannot be had, 2 for a configuration that cannot be used.
+Exit status: 0 after a stop, 1 when a port cannot be had, 2 for a configuration that cannot be used. A service
+manager that wants to know hears of each step (`service_manager`).
 """
 
 from __future__ import annotations
@@ -24,11 +25,15 @@ from prefix_router import __version__
 from prefix_router.app import Router
 from prefix_router.garbage import spare_what_lives_on
 from prefix_router.observe.logs import configure
+from prefix_router.service_manager import ServiceManager
 from prefix_router.settings.model import Settings
 from prefix_router.shutdown import stop_unless_hurried
 from prefix_router.tokenization import TokenizerError
 
 logger = logging.getLogger(__name__)
+
+_CUTTING_SECONDS = 10
+"""What is left to do after the grace takes less."""
 
 
 def serve(settings: Settings, read_again: Callable[[], Settings] | None = None) -> int:
@@ -97,19 +102,28 @@ async def _serve(settings: Settings, read_again: Callable[[], Settings] | None) 
         (time.monotonic() - began) * 1000,
     )
     spare_what_lives_on()
-    reloading = asyncio.ensure_future(_reload_on_signal(signals.reload, router.reload_file))
+    manager = ServiceManager()
+    manager.ready()
+    reloading = asyncio.ensure_future(_reload_on_signal(signals.reload, router.reload_file, manager))
+    living = asyncio.ensure_future(manager.keep_alive())
     await signals.stop.wait()
     reloading.cancel()
     timeouts = router.settings.timeouts
+    manager.stopping(timeouts.shutdown_delay_seconds + timeouts.shutdown_grace_seconds + _CUTTING_SECONDS)
     await stop_unless_hurried(
         router.stop, timeouts.shutdown_grace_seconds, timeouts.shutdown_delay_seconds, signals.hurry
     )
+    living.cancel()
     return 0
 
 
-async def _reload_on_signal(told: asyncio.Event, reload: Callable[[], Awaitable[object]]) -> None:
+async def _reload_on_signal(
+    told: asyncio.Event, reload: Callable[[], Awaitable[object]], manager: ServiceManager
+) -> None:
     """Reload once for each signal, and once only for those that come while a reload is waiting to begin."""
     while True:
         await told.wait()
         told.clear()
+        manager.reloading()
         await reload()
+        manager.ready()

@@ -289,3 +289,26 @@ async def test_a_slow_client_gets_the_end_of_its_response_before_the_router_exit
         assert (len(answer.body), answer.complete) == (len(body), True)
         assert await router.exit_status() == 0
         writer.close()
+
+
+async def test_a_service_manager_hears_of_start_reload_and_stop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = tmp_path / "router.yaml"
+    config.write_text("backends: [{url: 'http://127.0.0.1:1'}]\n", encoding="utf-8")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind(str(tmp_path / "notify"))
+        manager.setblocking(False)
+        monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
+
+        async def heard() -> str:
+            message = await asyncio.wait_for(asyncio.get_running_loop().sock_recv(manager, 4096), 10)
+            return message.decode().partition("\n")[0]
+
+        async with router_process("--config", str(config)) as router:
+            assert await heard() == "READY=1"
+            router.signal(signal.SIGHUP)
+            assert [await heard(), await heard()] == ["RELOADING=1", "READY=1"]
+            router.signal(signal.SIGTERM)
+            assert await heard() == "STOPPING=1"
+            assert await router.exit_status() == 0
