@@ -13,10 +13,11 @@ ENV PIP_DISABLE_PIP_VERSION_CHECK=1 \
 WORKDIR /src
 COPY pyproject.toml README.md LICENSE* ./
 COPY prefix_router/ prefix_router/
-# Byte code is compiled here, once: the running container cannot write it.
+# Byte code is compiled here, once: the running container cannot write it. With the extras that a fleet is found and
+# followed by; exact tokenizers and KV events need more, and an image of their own.
 RUN pip wheel --no-deps --wheel-dir /wheels . \
     && python -m venv --without-pip /opt/prefix-router \
-    && pip --python /opt/prefix-router/bin/python install --compile /wheels/*.whl
+    && pip --python /opt/prefix-router/bin/python install --compile "$(ls /wheels/*.whl)[dns,kubernetes,tracing]"
 
 FROM ${PYTHON_IMAGE}
 LABEL org.opencontainers.image.title="prefix-router" \

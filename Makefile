@@ -1,4 +1,4 @@
-# make setup | check | test | test-vllm | conformance | conformance-peers | coverage | demo | bench-streams | bench-workers | bench-micro | bench-dataplane | bench-vllm | bench-routing | validate-simulator | soak | chaos
+# make setup | check | test | test-vllm | conformance | conformance-peers | coverage | demo | stack | bench-streams | bench-workers | bench-micro | bench-dataplane | bench-vllm | bench-routing | validate-simulator | soak | chaos
 # Everything lands in .venv (and .venv-vllm, .tools); nothing is installed elsewhere.
 
 PYTHON ?= python3
@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 SOURCES := prefix_router conformance tests benchmarks scripts
 
-.PHONY: setup check format test test-vllm conformance conformance-peers coverage demo bench-streams bench-workers bench-micro bench-dataplane bench-vllm bench-routing validate-simulator soak chaos clean
+.PHONY: setup check format test test-vllm conformance conformance-peers coverage demo stack bench-streams bench-workers bench-micro bench-dataplane bench-vllm bench-routing validate-simulator soak chaos clean
 
 setup: $(VENV)/.installed
 
@@ -26,9 +26,12 @@ format: setup
 	$(BIN)/ruff format $(SOURCES)
 	$(BIN)/ruff check --fix $(SOURCES)
 
+# Files of tests run side by side; TEST_JOBS= runs them one after the other.
+TEST_JOBS ?= --numprocesses auto --maxprocesses 4 --dist loadfile
+
 test: setup
 	scripts/install_tools.sh
-	$(BIN)/python -m pytest -m 'not vllm'
+	$(BIN)/python -m pytest -m 'not vllm' $(TEST_JOBS)
 
 test-vllm: setup
 	scripts/setup_vllm.sh .venv-vllm
@@ -52,8 +55,16 @@ coverage: setup
 	$(BIN)/coverage combine -q
 	$(BIN)/coverage report --show-missing --skip-covered
 
+# The tables of docs/metrics.md, from the code.
+reference: setup
+	$(BIN)/python -m prefix_router.observe.reference docs/metrics.md
+
 demo: setup
 	$(BIN)/prefix-router demo
+
+stack: setup
+	scripts/install_tools.sh
+	PATH="$$PWD/.tools/bin:$$PATH" $(BIN)/prefix-router stack --rules config/alerts.yml
 
 bench-streams: setup
 	$(BIN)/python benchmarks/streams.py --output benchmarks/results/streams.json

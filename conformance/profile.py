@@ -34,6 +34,8 @@ class Profile:
     request may be sent, the first included. retries_per_second: how many a budget for retries must allow at
     least; a router without one allows all, and needs no telling. engine_metrics_seconds: between two readings
     of a backend's own metrics.
+    kubeconfig: path of one whose API server has the backends as service `vllm`, port `http`. name_server:
+    `address:port` of one that has them as SRV records of `_http._tcp.backends.conformance.test`.
     backend_count: how many of the suite's backends the router gets. backend_address: how an address is
     written for the router, `{port}` stands for the port. listen_host: where the router listens.
     """
@@ -61,6 +63,8 @@ class Profile:
     models_refresh_seconds: float | None = None
     retries_per_second: float | None = None
     engine_metrics_seconds: float | None = None
+    kubeconfig: str | None = None
+    name_server: str | None = None
     backend_count: int = 3
     backend_address: str = "http://127.0.0.1:{port}"
     listen_host: str = "127.0.0.1"

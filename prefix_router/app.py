@@ -16,22 +16,30 @@ import time
 from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any
 
-import msgspec
 from aiohttp import web
 
 from prefix_router import __version__
 from prefix_router.admin.control import Controls, Reply
+from prefix_router.admin.guard import Access, Guard
 from prefix_router.admin.listener import AdminSources, admin_application
-from prefix_router.admin.status import backend_document, status_document
+from prefix_router.admin.status import backend_document, source_document, status_document
 from prefix_router.build import (
     backends_of,
     capture_options_of,
     health_policy_of,
+    listener_tls_of,
     policy_of,
     probe_options_of,
+    tracing_options_of,
 )
+from prefix_router.configuration_watch import ConfigurationWatch
 from prefix_router.data_port import DataPort, DataSide
+from prefix_router.discovery.discovery import Discovery
+from prefix_router.discovery.file_watch import SeenFile
+from prefix_router.discovery.merge import Clash
 from prefix_router.explain import explanation_document
+from prefix_router.found_backends import discovery_options_of, with_found
+from prefix_router.listening import Listening
 from prefix_router.observe.capture import Capture
 from prefix_router.observe.cold_warning import ColdWarning
 from prefix_router.observe.events import Observer
@@ -39,6 +47,7 @@ from prefix_router.observe.fanout import Fanout
 from prefix_router.observe.logs import AccessLog, set_level
 from prefix_router.observe.metrics import Metrics
 from prefix_router.observe.totals import Totals
+from prefix_router.observe.tracing import SpanSender
 from prefix_router.proxy.fleet_store import FleetStore
 from prefix_router.proxy.policy import RequestPolicy
 from prefix_router.proxy.probes import Prober
@@ -47,7 +56,9 @@ from prefix_router.reloader import Reloader, ReloadRefusedError
 from prefix_router.routing.fleet import Backend, BackendName, InFlight
 from prefix_router.routing.ring import Ring
 from prefix_router.settings.model import Settings, StrategyName
-from prefix_router.settings.reload import ReloadReport, compare
+from prefix_router.settings.reload import ReloadReport, changes, compare
+from prefix_router.settings.secrets import shown
+from prefix_router.tls_notes import note
 from prefix_router.tokenization import TokenizerError
 
 if TYPE_CHECKING:
@@ -59,12 +70,21 @@ logger = logging.getLogger(__name__)
 class Router:
     """A whole router in the running event loop. `start` it, `stop` it; not reusable."""
 
-    def __init__(self, settings: Settings, read_again: Callable[[], Settings] | None = None) -> None:
-        """Build the parts; nothing listens and nobody is asked yet. Raises TokenizerError.
+    def __init__(
+        self,
+        settings: Settings,
+        read_again: Callable[[], Settings] | None = None,
+        file: SeenFile | None = None,
+    ) -> None:
+        """Build the parts; nothing listens and nobody is asked yet. Raises TokenizerError, TlsFileError.
 
-        read_again: reads the settings anew for a reload, blocking; None when there is no file to read.
+        read_again: reads the settings anew for a reload, blocking; None when there is no file to read. file:
+        as it was before it was read, for `reload.watch`.
         """
         self.settings = settings
+        self._served = settings
+        """The same, with the backends that were found."""
+        self._clashes: frozenset[Clash] = frozenset()
         # Not loop.time: uvloop counts in whole milliseconds.
         self._clock = time.monotonic
         self._started_at = self._clock()
@@ -73,6 +93,7 @@ class Router:
         self._slots = _shared_slots(settings)
         self.totals = Totals()
         self._capture = Capture()
+        self._spans = SpanSender()
         self.metrics = Metrics(
             self._in_flight,
             self._draining,
@@ -80,6 +101,9 @@ class Router:
             waiting=lambda: self._data.waiting,
             workers=lambda: (self._data.processes, self._data.restarts),
             capture_dropped=lambda: self._capture.dropped,
+            spans=lambda: (self._spans.sent, self._spans.dropped),
+            key_shares=lambda: self.store.fleet.ring.shares,
+            discovery=lambda: self._discovery.statuses,
         )
         self._access_log = AccessLog(requests=settings.logging.access)
         observer = self._observer = Fanout([self.metrics, self.totals, self._access_log])
@@ -94,12 +118,18 @@ class Router:
             in_flight=InFlight if self._slots is None else self._slots.in_flight,
         )
         self._count_only([backend.name for backend in backends])
-        self._upstreams = Upstreams(self.policy.timeouts)
+        self._upstreams = Upstreams(self.policy.timeouts, self.policy.backend_tls)
         self.prober = Prober(self.store, self._upstreams, observer, probe_options_of(settings))
         self._data = self._data_side(observer)
         self._reloading = asyncio.Lock()
         self._reloader = Reloader(read_again, self.reload, self.metrics)
+        self._watch = ConfigurationWatch(file, self.reload_file)
+        self._discovery = Discovery(discovery_options_of(settings), self._take_found)
+        self._guard = Guard(_access(settings), self._clock, self.metrics.admin_refused)
         self._admin: web.AppRunner | None = None
+        self._admin_listening: Listening | None = None
+        self._admin_tls = listener_tls_of("admin.tls", settings.admin.tls)
+        self._note_tls()
         self.port = settings.listen.port
         self.admin_port = settings.admin.port
 
@@ -111,42 +141,63 @@ class Router:
         """
         settings = self.settings
         try:
-            self._admin = web.AppRunner(admin_application(self._admin_sources()), access_log=None)
+            application = admin_application(self._admin_sources(), self._guard)
+            self._admin = web.AppRunner(application, access_log=None)
             await self._admin.setup()
-            site = web.TCPSite(self._admin, settings.admin.host, settings.admin.port)
-            await site.start()
-            self.admin_port = self._admin.addresses[0][1]
+            assert self._admin.server is not None
+            self._admin_listening = Listening(self._admin.server, self._admin_tls)
+            await self._admin_listening.open(settings.admin.host, settings.admin.port)
+            self.admin_port = self._admin_listening.port
             self._capture_by(settings)
+            self._trace_by(settings)
             await self._data.start()
             self.port = self._data.port
         except (OSError, TokenizerError):
             await self.stop(grace_seconds=0)
             raise
         self.prober.sync(member.backend for member in self.store.fleet.members)
+        self._discovery.start()
+        self._watch.set_on(settings.reload.watch)
 
     async def stop(self, grace_seconds: float, delay_seconds: float = 0) -> None:
         """Drain as `shutdown` says, then cut what is left."""
+        await self._watch.stop()
+        await self._discovery.stop()
         await self._data.stop(grace_seconds, delay_seconds)
         await self.prober.stop()
         self._upstreams.close()
         await asyncio.to_thread(self._capture.close)
+        await asyncio.to_thread(self._spans.close)
+        if self._admin_listening is not None:
+            self._admin_listening.close()
         if self._admin is not None:
             await self._admin.cleanup()
 
     async def reload(self, settings: Settings) -> ReloadReport:
         """Put new settings in force, as far as a running router can; running requests end under the old ones.
 
-        Raises TokenizerError and ReloadRefusedError; nothing has changed then.
+        Raises TokenizerError, TlsFileError and ReloadRefusedError; nothing has changed then.
         """
         async with self._reloading:
             in_force, report = compare(self.settings, settings)
-            backends = backends_of(in_force)
+            found = self._discovery.found(discovery_options_of(in_force).sources)
+            served, clashes = with_found(in_force, found)
+            backends = backends_of(served)
             virtual_nodes = in_force.routing.ring.virtual_nodes
             ring = await asyncio.to_thread(self.store.ring_of, backends, virtual_nodes)
-            policy = await asyncio.to_thread(policy_of, in_force, self.policy)
+            policy = await asyncio.to_thread(policy_of, served, self.policy)
+            admin_tls = await asyncio.to_thread(
+                listener_tls_of, "admin.tls", in_force.admin.tls, self._admin_tls
+            )
             if self._data.closing:
                 raise ReloadRefusedError("the router is shutting down")
-            self._put_in_force(in_force, backends, policy, ring)
+            self._serve(served, backends, policy, ring)
+            self._put_in_force(in_force, policy)
+            self._note_clashes(clashes)
+            self._admin_tls = admin_tls
+            self._note_tls()
+            if self._admin_listening is not None:
+                await self._admin_listening.exchange(admin_tls)
             await self._data.settled()
         self.metrics.configuration_reloaded(success=True)
         logger.info("reloaded: %d changes", len(report.applied))
@@ -176,6 +227,8 @@ class Router:
         """Say why traffic should not come here, None when it may."""
         if self._data.closing:
             return "shutting down"
+        if not self._discovery.answered:
+            return "discovery has not answered yet"
         if not self.prober.first_round_done:
             return "backends have not all been asked yet"
         if not self._data.processes:
@@ -195,6 +248,8 @@ class Router:
             active_requests=self.active,
             waiting_requests=self._data.waiting,
         )
+        if statuses := self._discovery.statuses:
+            document["discovery"] = [source_document(status, time.time()) for status in statuses]
         return {**document, **self._data.document()}
 
     def _data_side(self, observer: Observer) -> DataSide:
@@ -219,23 +274,52 @@ class Router:
             clock=self._clock,
         )
 
-    def _put_in_force(
-        self, settings: Settings, backends: list[Backend], policy: RequestPolicy, ring: Ring
-    ) -> None:
-        """Change everything at once. Must never await, and nothing here can fail."""
+    async def _take_found(self) -> None:
+        """Make the fleet what the sources say, as a difference: who stays keeps everything."""
+        async with self._reloading:
+            served, clashes = with_found(self.settings, self._discovery.found())
+            self._note_clashes(clashes)
+            if served == self._served:
+                return
+            backends = backends_of(served)
+            ring = await asyncio.to_thread(self.store.ring_of, backends)
+            policy = await asyncio.to_thread(policy_of, served, self.policy)
+            if self._data.closing:
+                return
+            differences = list(changes(self._served, served))
+            self._serve(served, backends, policy, ring)
+            self._note_tls()
+        for change in differences:
+            logger.info("found %s", change)
+
+    def _serve(self, settings: Settings, backends: list[Backend], policy: RequestPolicy, ring: Ring) -> None:
+        """Change fleet and policy at once. Must never await.
+
+        Raises SlotsExhaustedError with several workers and very many backends; nothing has changed then.
+        """
         stay = self.store.replace_backends(backends, ring=ring, policy=health_policy_of(settings))
         self.policy = policy
+        self._served = settings
         self._data.put_in_force(settings, backends, policy)
+        self._upstreams.set_tls(policy.backend_tls)
         self.prober.sync(backends, probe_options_of(settings))
         # In two steps: a backend that has only its name in common with another one starts from zero.
         self._count_only(stay)
         self._count_only([backend.name for backend in backends])
+
+    def _put_in_force(self, settings: Settings, policy: RequestPolicy) -> None:
+        """Change everything that is not about requests. Must never await, and nothing here can fail."""
         self._access_log.requests = settings.logging.access
         if settings.logging.level is not self.settings.logging.level:
             set_level(settings.logging.level.value)
         if settings.capture != self.settings.capture:
             self._capture_by(settings)
+        if tracing_options_of(settings) != tracing_options_of(self.settings):
+            self._trace_by(settings)
         self._warn_by(settings)
+        self._guard.access = _access(settings)
+        self._discovery.sync(discovery_options_of(settings))
+        self._watch.set_on(settings.reload.watch)
         self.settings = settings
 
     def _capture_by(self, settings: Settings) -> None:
@@ -248,11 +332,35 @@ class Router:
             self._capture.begin(options)
             self._observer.join(self._capture)
 
+    def _trace_by(self, settings: Settings) -> None:
+        """Send spans where the settings say. Without tracing nobody is even asked for one."""
+        self._observer.leave(self._spans)
+        options = tracing_options_of(settings)
+        if options is None:
+            self._spans.end()
+        else:
+            self._spans.begin(options)
+            self._observer.join(self._spans)
+
     def _warn_by(self, settings: Settings) -> None:
         """Warn of cold backends where the strategy expects something of them; else nobody is even asked."""
         self._observer.leave(self._cold_warning)
         if settings.routing.strategy is StrategyName.ADAPTIVE:
             self._observer.join(self._cold_warning)
+
+    def _note_tls(self) -> None:
+        in_use = {
+            "listen.tls": self.policy.listener_tls,
+            "admin.tls": self._admin_tls,
+            "backend_tls": self.policy.backend_tls,
+        }
+        self.metrics.certificate_ends = note(self.settings, in_use, time.time())
+
+    def _note_clashes(self, clashes: frozenset[Clash]) -> None:
+        """Tell each backend that was left out once, for as long as it is."""
+        for clash in sorted(clashes - self._clashes, key=str):
+            logger.warning("%s", clash)
+        self._clashes = clashes
 
     def _count_only(self, names: Collection[BackendName]) -> None:
         self.metrics.set_backends(names)
@@ -275,7 +383,7 @@ class Router:
             ),
             controls=Controls(
                 reload=self.reload_file,
-                config=lambda: msgspec.to_builtins(self.settings),
+                config=lambda: shown(self.settings),
                 set_draining=self.set_draining,
                 backend=lambda name: backend_document(
                     self.store.fleet.by_name[BackendName(name)], self.totals
@@ -288,6 +396,10 @@ class Router:
 
     def _draining(self) -> frozenset[str]:
         return frozenset(member.name for member in self.store.fleet.members if member.draining)
+
+
+def _access(settings: Settings) -> Access:
+    return Access.of(settings.admin.token_sha256, settings.admin.allowed_hosts)
 
 
 def _shared_slots(settings: Settings) -> BackendSlots | None:

@@ -118,10 +118,13 @@ def _serve_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _serve(arguments: argparse.Namespace) -> int:
+    from prefix_router.discovery.file_watch import SeenFile
+
+    file = None if arguments.config is None else SeenFile.now(Path(arguments.config))
     settings = _settings(arguments)
     from prefix_router.lifecycle import serve
 
-    return serve(settings, None if arguments.config is None else partial(_settings, arguments))
+    return serve(settings, None if file is None else partial(_settings, arguments), file)
 
 
 def _check_config_arguments(parser: argparse.ArgumentParser) -> None:
@@ -213,6 +216,18 @@ def _demo(arguments: argparse.Namespace) -> int:
     return run(arguments)
 
 
+def _stack_arguments(parser: argparse.ArgumentParser) -> None:
+    from prefix_router.demo.stack import add_arguments
+
+    add_arguments(parser)
+
+
+def _stack(arguments: argparse.Namespace) -> int:
+    from prefix_router.demo.stack import run
+
+    return run(arguments)
+
+
 def _simulate_arguments(parser: argparse.ArgumentParser) -> None:
     from prefix_router.fleetsim.command import add_arguments
 
@@ -233,6 +248,18 @@ def _analyze_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _analyze(arguments: argparse.Namespace) -> int:
     from prefix_router.analyze.command import run
+
+    return run(arguments)
+
+
+def _hash_key_arguments(parser: argparse.ArgumentParser) -> None:
+    from prefix_router.hash_key import add_arguments
+
+    add_arguments(parser)
+
+
+def _hash_key(arguments: argparse.Namespace) -> int:
+    from prefix_router.hash_key import run
 
     return run(arguments)
 
@@ -269,6 +296,12 @@ COMMANDS = (
         _demo,
     ),
     Command(
+        "stack",
+        "Run a router, stand-in replicas and Prometheus, to look at.",
+        _stack_arguments,
+        _stack,
+    ),
+    Command(
         "simulate",
         "Compare routing strategies on a simulated fleet.",
         _simulate_arguments,
@@ -279,6 +312,12 @@ COMMANDS = (
         "Say what prefix-aware routing would do for recorded traffic, and what to set.",
         _analyze_arguments,
         _analyze,
+    ),
+    Command(
+        "hash-key",
+        "Print the hash of a key, for the configuration; --generate makes a new key.",
+        _hash_key_arguments,
+        _hash_key,
     ),
 )
 

@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, Protocol
 
 from prefix_router.event_feed import EventFeed
+from prefix_router.listening import Listening
 from prefix_router.observe.events import Observer
 from prefix_router.proxy.continuations import Continuations
 from prefix_router.proxy.dispatch import Dispatcher
@@ -124,7 +125,8 @@ class DataPort:
             max_header_bytes=settings.limits.max_header_bytes,
         )
         self._tasks = TaskGroup()
-        self._servers: list[asyncio.Server] = []
+        self._listening = Listening(self._front_door, policy.listener_tls, settings.listen.backlog)
+        self._exchanging: asyncio.Task[None] | None = None
         self.port = settings.listen.port
         self.restarts = 0
 
@@ -160,16 +162,8 @@ class DataPort:
         """
         await self._feed.start()
         listen = self._settings.listen
-        loop = asyncio.get_running_loop()
-        for sock in sockets:
-            self._servers.append(
-                await loop.create_server(self._front_door, sock=sock, backlog=listen.backlog)
-            )
-        if not sockets:
-            self._servers.append(
-                await loop.create_server(self._front_door, listen.host, listen.port, backlog=listen.backlog)
-            )
-        self.port = self._servers[0].sockets[0].getsockname()[1]
+        await self._listening.open(listen.host, listen.port, sockets)
+        self.port = self._listening.port
         self._tasks.start("watch clients", self._front_door.watch())
 
     async def stop(self, grace_seconds: float, delay_seconds: float = 0) -> None:
@@ -177,7 +171,7 @@ class DataPort:
         await drain(
             self._handler,
             self._front_door,
-            self._stop_listening,
+            self._listening.close,
             delay_seconds=delay_seconds,
             grace_seconds=grace_seconds,
             clock=self._clock,
@@ -198,13 +192,20 @@ class DataPort:
         self._gate.limits = policy.admission
         self._retry_budget.allowance = policy.retry_allowance
         self._upstreams.set_timeouts(policy.timeouts)
+        self._upstreams.set_tls(policy.backend_tls)
         self._upstreams.retain(backends)
         self._front_door.keepalive_seconds = settings.timeouts.client_keepalive_seconds
         self._front_door.max_header_bytes = settings.limits.max_header_bytes
         self._feed.update(settings)
+        if policy.listener_tls is not self._listening.tls:
+            self._exchanging = self._tasks.start(
+                "exchange certificates", self._listening.exchange(policy.listener_tls)
+            )
 
     async def settled(self) -> None:
-        """Nothing to wait for: what is put in force here is in force."""
+        """Wait until new clients are served with the certificate that was put in force."""
+        if self._exchanging is not None:
+            await asyncio.wait([self._exchanging])
 
     async def collect(self) -> None:
         """Nothing to collect: what is counted here is counted at once."""
@@ -212,7 +213,3 @@ class DataPort:
     def document(self) -> dict[str, Any]:
         """Return what `/status` says of it besides the fleet."""
         return self._feed.document()
-
-    def _stop_listening(self) -> None:
-        for server in self._servers:
-            server.close()

@@ -23,11 +23,13 @@ import uvloop
 
 from prefix_router import __version__
 from prefix_router.app import Router
+from prefix_router.discovery.file_watch import SeenFile
 from prefix_router.garbage import spare_what_lives_on
 from prefix_router.observe.logs import configure
 from prefix_router.service_manager import ServiceManager
 from prefix_router.settings.model import Settings
 from prefix_router.shutdown import stop_unless_hurried
+from prefix_router.tls import TlsFileError
 from prefix_router.tokenization import TokenizerError
 
 logger = logging.getLogger(__name__)
@@ -36,16 +38,19 @@ _CUTTING_SECONDS = 10
 """What is left to do after the grace takes less."""
 
 
-def serve(settings: Settings, read_again: Callable[[], Settings] | None = None) -> int:
+def serve(
+    settings: Settings, read_again: Callable[[], Settings] | None = None, file: SeenFile | None = None
+) -> int:
     """Run a router until it is told to stop; return the exit status.
 
-    read_again: reads the settings anew for a reload, blocking; None when there is no file to read.
+    read_again: reads the settings anew for a reload, blocking; None when there is no file to read. file: as
+    it was before it was read, to be watched where the settings want that.
     """
     _raise_file_limit()
     logs = configure(settings.logging.level.value, settings.logging.format.value)
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            return runner.run(_serve(settings, read_again))
+            return runner.run(_serve(settings, read_again, file))
     finally:
         logs.shutdown()
 
@@ -77,23 +82,24 @@ class _Signals:
         (self.hurry if self.stop.is_set() else self.stop).set()
 
 
-async def _serve(settings: Settings, read_again: Callable[[], Settings] | None) -> int:
+async def _serve(settings: Settings, read_again: Callable[[], Settings] | None, file: SeenFile | None) -> int:
     signals = _Signals()
     signals.listen()
     began = time.monotonic()
     try:
-        router = Router(settings, read_again)
+        router = Router(settings, read_again, file)
         await router.start()
-    except TokenizerError as error:
+    except (TokenizerError, TlsFileError) as error:
         print(f"prefix-router: {error}", file=sys.stderr)
         return 2
     except OSError as error:
         print(f"prefix-router: cannot listen: {error.strerror or error}", file=sys.stderr)
         return 1
     logger.info(
-        "prefix-router %s: %d backends, strategy %s, data on %s:%d, admin on %s:%d, ready in %.0f ms",
+        "prefix-router %s: %d backends%s, strategy %s, data on %s:%d, admin on %s:%d, ready in %.0f ms",
         __version__,
         len(settings.backends),
+        " and those that are found" if settings.discovery.on else "",
         settings.routing.strategy.value,
         settings.listen.host,
         router.port,

@@ -19,6 +19,7 @@ from prefix_router.observe.metrics import Metrics
 from prefix_router.settings.model import Settings
 from prefix_router.settings.problems import Problem, SettingsError
 from prefix_router.settings.reload import ReloadReport
+from prefix_router.tls import TlsFileError
 from prefix_router.tokenization import TokenizerError
 
 logger = logging.getLogger(__name__)
@@ -32,7 +33,7 @@ class Reloader:
     """Reads settings again and has them applied.
 
     load: reads them, blocking; raises SettingsError. None when there is no file to read. apply: puts them in
-    force as a whole, or raises TokenizerError or ReloadRefusedError and changes nothing.
+    force as a whole, or raises TokenizerError, TlsFileError or ReloadRefusedError and changes nothing.
     """
 
     def __init__(
@@ -59,6 +60,8 @@ class Reloader:
                 return self._failed(error.problems)
             except TokenizerError as error:
                 return self._failed([Problem("", None, "routing.prefix.tokenizer", str(error))])
+            except TlsFileError as error:
+                return self._failed([Problem("", None, error.name, str(error))])
             except Exception:
                 logger.exception("reload failed in the router")
                 self._metrics.configuration_reloaded(success=False)

@@ -6,8 +6,8 @@
     EXTEND_TIMEOUT_USEC=…            it drains for so long: do not kill it before
     WATCHDOG=1                       the event loop turns (with `WatchdogSec=`)
 
-Without `NOTIFY_SOCKET` in the environment every call does nothing. A message that the service manager does not
-take is dropped: it must never hold up or end the router.
+Without `NOTIFY_SOCKET` in the environment every call does nothing. A message that the service manager does
+not take is dropped: it must never hold up or end the router.
 
 Source: sd_notify(3), sd_watchdog_enabled(3) of systemd.
 """

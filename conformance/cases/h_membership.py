@@ -34,17 +34,6 @@ def _names(backends: Sequence[Backend]) -> str:
 
 
 @case(
-    "H7",
-    "P1",
-    "Kubernetes says which endpoints are ready",
-    "Only ready endpoints get requests; one that leaves is gone at once, and its requests finish.",
-)
-async def kubernetes(ctx: Context) -> Evidence:
-    """The suite has no Kubernetes API to play; H7b and A9 try the same for a list that is changed."""
-    raise NotApplicable("the suite plays no Kubernetes API; H7b tries it with a list that is changed")
-
-
-@case(
     "H7b",
     "P1",
     "A backend is taken out of the list while requests run",
@@ -393,20 +382,6 @@ async def base_path(ctx: Context) -> Evidence:
     wrong = sorted(path for path in paths if "//" in path or not path.startswith("/serving/llm/v1/"))
     check(wanted <= paths and not wrong, f"paths at the backend: {wrong or sorted(paths)}")
     return f"{len(kinds)} kinds of requests, the base path in front of each"
-
-
-@case(
-    "H19",
-    "P1",
-    "A name resolves to a set of addresses that changes",
-    "New addresses join, old ones drain, IPv4 and IPv6.",
-)
-async def changing_names(ctx: Context) -> Evidence:
-    """No fake pass: a name that is resolved at each connection is not a set of backends."""
-    reason = "the suite cannot answer the router's DNS questions"
-    if Capability.ADMIN in ctx.router.launcher.capabilities:
-        reason += "; a name is one backend here, resolved at each new connection, and no set of backends"
-    raise NotApplicable(reason)
 
 
 @case(

@@ -47,6 +47,9 @@ _PLACES = {
 }
 """Profile field -> section and key of the configuration."""
 
+_SOURCES = {"kubeconfig": ("discovery", "kubernetes"), "name_server": ("discovery", "dns")}
+"""Profile field -> the section that says where backends are found instead."""
+
 
 class PrefixRouter(CommandLauncher):
     """The router that this suite belongs to; it gets no favours."""
@@ -61,7 +64,7 @@ class PrefixRouter(CommandLauncher):
             return reason
         known = self._schema()
         for name in profile.asked_for:
-            section, key = _PLACES.get(name, ("", ""))
+            section, key = {**_PLACES, **_SOURCES}.get(name, ("", ""))
             if section and key not in known.get(section, ()):
                 return f"{name} cannot be set: there is no {section}.{key}"
         return None
@@ -125,7 +128,24 @@ def _document(profile: Profile, urls: Sequence[str], ports: Ports) -> dict[str, 
         value = getattr(profile, field)
         if value is not None:
             document.setdefault(section, {})[key] = value
+    if profile.kubeconfig is not None or profile.name_server is not None:
+        document["backends"] = []
+        document["discovery"] = _discovery(profile)
     return document
+
+
+def _discovery(profile: Profile) -> dict[str, Any]:
+    sources: dict[str, Any] = {"believe_empty_seconds": 0}
+    if profile.kubeconfig is not None:
+        sources["kubernetes"] = {"service": "vllm", "port": "http", "kubeconfig": profile.kubeconfig}
+    if profile.name_server is not None:
+        sources["dns"] = {
+            "name": "_http._tcp.backends.conformance.test",
+            "type": "srv",
+            "resolvers": [profile.name_server],
+            "min_seconds": 0.1,
+        }
+    return sources
 
 
 def keys_of(schema: dict[str, Any]) -> dict[str, Any]:

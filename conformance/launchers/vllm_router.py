@@ -60,6 +60,8 @@ class VllmRouter(CommandLauncher):
         "models_refresh_seconds": "no such setting",
         "engine_metrics_seconds": "no such setting",
         "max_in_flight_per_backend": "its limits are for all backends together",
+        "kubeconfig": "its discovery follows pods, and the suite plays endpoints only",
+        "name_server": "no such setting",
     }
 
     def version(self) -> str:

@@ -1,6 +1,7 @@
 """The admin listener: `/livez`, `/readyz`, `/metrics`, `/status`, `/explain`, and what `admin.control` adds.
 
-It has a port of its own, so that the data port shows nothing of the router's inside. It answers from
+It has a port of its own, so that the data port shows nothing of the router's inside; who may ask for what is
+in `admin.guard`. It answers from
 memory; the one slow thing, rendering metrics, runs in a thread.
 """
 
@@ -15,6 +16,7 @@ from typing import Any
 from aiohttp import web
 
 from prefix_router.admin.control import Controls, Reply, control_routes, json_response
+from prefix_router.admin.guard import Guard
 
 MAX_EXPLAIN_BODY_BYTES = 1024 * 1024
 """Explaining reads the whole body at once, on the loop that serves requests."""
@@ -38,8 +40,8 @@ class AdminSources:
     controls: Controls
 
 
-def admin_application(sources: AdminSources) -> web.Application:
-    """Return the application that answers from `sources`."""
+def admin_application(sources: AdminSources, guard: Guard) -> web.Application:
+    """Return the application that answers from `sources` whoever `guard` lets through."""
 
     async def livez(_: web.Request) -> web.Response:
         return _json({"status": "alive"})
@@ -65,7 +67,7 @@ def admin_application(sources: AdminSources) -> web.Application:
         headers = [pair for pair in request.headers.items() if pair[0].lower() != "content-type"]
         return _json(sources.explain(body, request.query.get("path"), headers))
 
-    application = web.Application(client_max_size=MAX_EXPLAIN_BODY_BYTES)
+    application = web.Application(client_max_size=MAX_EXPLAIN_BODY_BYTES, middlewares=[guard.middleware()])
     application.add_routes(
         [
             web.get("/livez", livez),

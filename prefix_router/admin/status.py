@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from prefix_router.observe.events import EngineSample
+from prefix_router.observe.events import DiscoveryStatus, EngineSample
 from prefix_router.observe.totals import Totals
 from prefix_router.routing.fleet import Fleet, Member
 
@@ -58,6 +58,19 @@ def backend_document(member: Member, totals: Totals) -> dict[str, Any]:
         "share": totals.share(member.name),
         "models": None if member.models is None else sorted(member.models),
         "engine": _engine(totals.engine.get(member.name)),
+    }
+
+
+def source_document(status: DiscoveryStatus, now: float) -> dict[str, Any]:
+    """Return the entry of one source of backends. now: Unix time."""
+    age = None if status.last_success_at is None else round(max(now - status.last_success_at, 0), 3)
+    return {
+        "source": status.source,
+        "up": status.up,
+        "backends": status.backends,
+        "seconds_since_last_success": age,
+        "failures": status.failures,
+        "error": status.last_error,
     }
 
 

@@ -11,6 +11,7 @@ import asyncio
 import json
 import signal
 import sys
+from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from itertools import count
 
@@ -36,17 +37,17 @@ def run(arguments: argparse.Namespace) -> int:
     interrupt a demo that stays up is the way to end it.
     """
     try:
-        asyncio.run(_until_stopped(read_arguments(arguments)))
+        asyncio.run(until_stopped(lambda: _demonstrate(read_arguments(arguments))))
     except DemoError as error:
-        _say(str(error))
+        say(str(error))
         return EXIT_FAILED
     except asyncio.CancelledError:
         return EXIT_INTERRUPTED
     return 0
 
 
-async def _until_stopped(plan: DemoPlan) -> None:
-    """Run, and take the first stop signal as the wish to end in order."""
+async def until_stopped(what: Callable[[], Coroutine[None, None, None]]) -> None:
+    """Run it, and take the first stop signal as the wish to end in order. Raises CancelledError then."""
     loop = asyncio.get_running_loop()
     demo = asyncio.current_task()
     assert demo is not None
@@ -54,11 +55,15 @@ async def _until_stopped(plan: DemoPlan) -> None:
     def stop() -> None:
         for number in _STOP_SIGNALS:
             loop.add_signal_handler(number, _ignore)
-        _say("stopping")
+        say("stopping")
         demo.cancel()
 
     for number in _STOP_SIGNALS:
         loop.add_signal_handler(number, stop)
+    await what()
+
+
+async def _demonstrate(plan: DemoPlan) -> None:
     plan = replace(
         plan,
         port=usable_port(plan.port, "--port"),
@@ -78,12 +83,12 @@ def _ignore() -> None:
 
 async def _compare(plan: DemoPlan, session: aiohttp.ClientSession) -> None:
     results: dict[str, Measurement] = {}
-    _say(f"starting {plan.replicas} stand-in replicas")
+    say(f"starting {plan.replicas} stand-in replicas")
     async with stand_ins(plan) as replicas:
         arrivals = encode(plan.workload.arrivals(), plan.time_scale)
         for strategy in STRATEGIES:
             async with router(plan, strategy, replicas, session) as running:
-                _say(f"{strategy}: {len(arrivals)} requests in about {arrivals[-1].seconds:.0f} s")
+                say(f"{strategy}: {len(arrivals)} requests in about {arrivals[-1].seconds:.0f} s")
                 urls = list(replicas.values())
                 results[strategy] = await measure(session, running.url, urls, arrivals, plan.time_scale)
                 if strategy == STRATEGIES[-1]:
@@ -100,8 +105,12 @@ def _print_results(plan: DemoPlan, results: dict[str, Measurement]) -> None:
 
 
 async def _stay_up(plan: DemoPlan, session: aiohttp.ClientSession, running: RunningRouter) -> None:
-    """Send a request now and then until somebody stops the demo."""
     print(report.invitation(running), file=sys.stderr if plan.as_json else sys.stdout, flush=True)
+    await keep_asking(plan, session, running)
+
+
+async def keep_asking(plan: DemoPlan, session: aiohttp.ClientSession, running: RunningRouter) -> None:
+    """Send a request now and then until somebody stops it. Raises DemoError when the router ends."""
     try:
         for seed in count(plan.workload.seed + 1):
             workload = replace(plan.workload, prefixes=_BACKGROUND_DOCUMENTS, seed=seed)
@@ -115,5 +124,6 @@ async def _stay_up(plan: DemoPlan, session: aiohttp.ClientSession, running: Runn
         return
 
 
-def _say(what: str) -> None:
+def say(what: str) -> None:
+    """Tell the person at the terminal, apart from results."""
     print(f"prefix-router demo: {what}", file=sys.stderr, flush=True)

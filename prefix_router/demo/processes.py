@@ -32,6 +32,7 @@ _STOP_SECONDS = 5.0
 _POLL_SECONDS = 0.05
 _KEPT_LINES = 20
 _URL = re.compile(r"http://\S+")
+_OURS = (sys.executable, "-m", "prefix_router")
 
 
 class DemoError(Exception):
@@ -39,7 +40,7 @@ class DemoError(Exception):
 
 
 class ChildProcess:
-    """One `python -m prefix_router …`. Made by `start`, ended by `stop`."""
+    """One program, `python -m prefix_router …` by default. Made by `start`, ended by `stop`."""
 
     def __init__(self, name: str, process: asyncio.subprocess.Process) -> None:
         self.name = name
@@ -50,10 +51,10 @@ class ChildProcess:
         self._reader = asyncio.create_task(self._read(), name=f"output of {name}")
 
     @classmethod
-    async def start(cls, name: str, *arguments: str) -> ChildProcess:
-        """Start it; it may not be ready yet."""
+    async def start(cls, name: str, *arguments: str, program: tuple[str, ...] = _OURS) -> ChildProcess:
+        """Start it; it may not be ready yet. Raises OSError."""
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "prefix_router", *arguments),
+            *(*program, *arguments),
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,
@@ -129,7 +130,7 @@ async def stand_ins(plan: DemoPlan) -> AsyncIterator[dict[str, str]]:
             children[name] = await ChildProcess.start(name, "simulated-vllm", *flags)
         yield {name: await child.url() for name, child in children.items()}
     finally:
-        await _stop(*children.values())
+        await stop_all(*children.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +162,7 @@ async def router(
             await child.ready(session, f"{running.admin_url}/readyz")
             yield running
         finally:
-            await _stop(child)
+            await stop_all(child)
 
 
 @contextmanager
@@ -200,7 +201,7 @@ async def _answers(session: aiohttp.ClientSession, url: str) -> bool:
         return False
 
 
-async def _stop(*children: ChildProcess) -> None:
+async def stop_all(*children: ChildProcess) -> None:
     """Stop all, side by side. To be cancelled meanwhile, which happens once at most, leaves none behind."""
     stopping = asyncio.gather(*(child.stop() for child in children))
     try:

@@ -31,6 +31,17 @@ class Outcome(Enum):
     """A response broke off after its first byte; the client's connection was aborted."""
 
 
+class AdminRefusal(Enum):
+    """Why the admin listener did not serve a request. The values are metric labels."""
+
+    HOST = "host"
+    """Asked under a name that anybody could have registered."""
+    TOKEN_MISSING = "token_missing"
+    TOKEN_WRONG = "token_wrong"
+    TOKEN_LIMIT = "token_limit"
+    """Not looked at: its address has sent too many wrong tokens."""
+
+
 class RetryCause(Enum):
     """Why another attempt was made."""
 
@@ -40,18 +51,58 @@ class RetryCause(Enum):
     BACK_PRESSURE = "back_pressure"
 
 
+class AttemptRecord(Struct):
+    """One request to one backend, as a span of a trace.
+
+    span_id: 64 bits, not 0; the backend knows it as the parent of its own spans. url: of the backend.
+    began_seconds, ended_seconds: from the moment the request head was read. status: of the backend's
+    response, 0 without one. failure: why it failed, in the word of `routing.retry.Failure`.
+    """
+
+    span_id: int
+    backend: BackendName
+    url: str
+    reason: Reason
+    began_seconds: float
+    ended_seconds: float = 0.0
+    status: int = 0
+    failure: str | None = None
+
+
+class TraceRecord(Struct):
+    """Where a request belongs in its trace.
+
+    trace_id: 32 hexadecimal digits. span_id: of the router's span, 64 bits, not 0. parent_id: of the span
+    that the client sent the request from; None where the trace begins here. flags, state: what goes on to
+    backends (`openai_api.trace_context`). sampled: whether spans are made of it. began_unix_ns: when its head
+    was read.
+    """
+
+    trace_id: str
+    span_id: int
+    parent_id: int | None
+    flags: int
+    state: str
+    sampled: bool
+    began_unix_ns: int
+    attempts: list[AttemptRecord] = []
+
+
 class RequestRecord(Struct):
     """One request and what became of it. Never holds prompt text.
 
     The data path writes what it knows as it goes; at the end, once, whatever the end is, observers read it.
     They do not change it, and nobody does after them.
 
-    Times are seconds, measured from the moment the request head was read. `router_seconds` is the
-    router's own work: from the whole body read to the upstream send, plus from the response head
-    received to its being sent. `first_token_seconds` is the first content event of a stream.
-    Token counts come from the response's own `usage`. `queue_seconds` is the time in line for a backend, None
-    for a request that did not have to wait; `retry_denied` says that only the retry budget stood in the way
-    of another attempt. `chain` is there only while somebody captures traffic (`observe.capture`).
+    Times are seconds, measured from the moment the request head was read. `router_seconds` is the router's
+    own work: from the whole body read to the upstream send, plus from the response head received to its being
+    sent. `first_token_seconds` is the first content event of a stream. Token counts come from the response's
+    own `usage`. `queue_seconds` is the time in line for a backend, None for a request that did not have to
+    wait; `retry_denied` says that only the retry budget stood in the way of another attempt. `chain` is there
+    only while somebody captures traffic (`observe.capture`), `trace` only while requests are traced.
+
+    `client_address` is the one that the request came from, or, where gateways are trusted to say so, the
+    address of whoever asked them; "" when unknown.
 
     Where prompts have chains, that is, with strategy adaptive or depth auto: `prompt_length` is the length of
     the prompt in the tokens of its chain, which are estimates, `shared_tokens` how much of it this router has
@@ -89,6 +140,8 @@ class RequestRecord(Struct):
     prompt_length: int | None = None
     shared_tokens: int | None = None
     expected_tokens: int | None = None
+    client_address: str = ""
+    trace: TraceRecord | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +167,23 @@ class EngineSample:
     kv_cache_usage_ratio: float | None = None
     prefix_cache_queried_tokens: float | None = None
     prefix_cache_hit_tokens: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DiscoveryStatus:
+    """How a source of backends does.
+
+    up: its last word was an answer; otherwise what it said last is kept. backends: in its last good set.
+    failures: questions without a usable answer, since the start. last_success_at: Unix time, None for never.
+    last_error: what is wrong now, None for nothing; never holds a secret.
+    """
+
+    source: str
+    up: bool
+    backends: int
+    failures: int
+    last_success_at: float | None
+    last_error: str | None
 
 
 class Observer(Protocol):

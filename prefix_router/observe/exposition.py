@@ -64,11 +64,13 @@ class Exposition(Collector):
 
     def _add_backends(self, samples: _Samples) -> None:
         metrics = self._metrics
-        in_flight, draining = metrics.in_flight(), metrics.draining()
+        in_flight, draining, key_shares = metrics.in_flight(), metrics.draining(), metrics.key_shares()
         compared = any(tally.compared for tally in metrics.backends.values())
         for name, tally in metrics.backends.items():
             samples.add("in_flight", in_flight.get(name, 0), name)
             samples.add("backend_draining", name in draining, name)
+            if name in key_shares:
+                samples.add("backend_key_share_ratio", key_shares[name], name)
             for state in BackendState:
                 samples.add("backend_state", state is tally.state, name, state.value)
             for state, count in list(tally.transitions.items()):
@@ -120,12 +122,25 @@ class Exposition(Collector):
         samples.add("client_disconnects_total", metrics.client_disconnects)
         samples.add("completion_tokens_total", metrics.completion_tokens)
         samples.add("active_requests", metrics.active_requests())
+        for source in metrics.discovery():
+            samples.add("discovery_up", source.up, source.source)
+            samples.add("discovery_backends", source.backends, source.source)
+            samples.add("discovery_failures_total", source.failures, source.source)
+            if source.last_success_at is not None:
+                samples.add("discovery_last_success_timestamp_seconds", source.last_success_at, source.source)
         workers, restarts = metrics.workers()
         samples.add("workers", workers)
         samples.add("worker_restarts_total", restarts)
         samples.add("capture_dropped_total", metrics.capture_dropped())
+        sent, dropped = metrics.spans()
+        samples.add("trace_spans_sent_total", sent)
+        samples.add("trace_spans_dropped_total", dropped)
         for result, count in list(metrics.reloads.items()):
             samples.add("config_reloads_total", count, result)
+        for section, end in list(metrics.certificate_ends.items()):
+            samples.add("certificate_expiry_timestamp_seconds", end, section)
+        for refusal, count in list(metrics.admin_refusals.items()):
+            samples.add("admin_refused_requests_total", count, refusal)
         samples.add("config_last_reload_success", metrics.last_reload_succeeded)
         samples.add("config_last_reload_success_timestamp_seconds", metrics.configured_at)
         samples.add("build_info", 1, __version__)

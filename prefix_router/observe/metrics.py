@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, ProcessCollector, generate_latest
 
 from prefix_router.observe.catalogue import NONE, OTHER
-from prefix_router.observe.events import Outcome, RetryCause
+from prefix_router.observe.events import AdminRefusal, Outcome, RetryCause
 from prefix_router.observe.expectation import compare
 from prefix_router.observe.exposition import Exposition
 from prefix_router.observe.tallies import (
@@ -36,7 +36,7 @@ from prefix_router.routing.decision import Reason
 from prefix_router.routing.fleet import BackendName, BackendState
 
 if TYPE_CHECKING:
-    from prefix_router.observe.events import BackendChanged, EngineSample, RequestRecord
+    from prefix_router.observe.events import BackendChanged, DiscoveryStatus, EngineSample, RequestRecord
 
 _REASONS = {reason: reason.value for reason in Reason}
 _STATUS_CLASSES = {2: "2xx", 3: "3xx", 4: "4xx", 5: "5xx"}
@@ -47,9 +47,11 @@ class Metrics:
     """The router's metrics. Every method but `render` must be called from the event loop.
 
     in_flight: returns the live number of leases per backend. draining: the names of drained backends.
+    key_shares: the part of all keys whose home each backend is.
     active_requests: how many requests are being served. waiting: how many of them wait for a free backend.
     workers: how many processes serve clients, and how many had to be replaced so far. capture_dropped: how
-    many requests a capture has lost. They are called by `render`, in its thread.
+    many requests a capture has lost. spans: how many were sent to a collector, and how many were lost.
+    discovery: how each source of backends does. They are called by `render`, in its thread.
     """
 
     content_type = CONTENT_TYPE_LATEST
@@ -62,6 +64,9 @@ class Metrics:
         waiting: Callable[[], int] = int,
         workers: Callable[[], tuple[int, int]] = lambda: (1, 0),
         capture_dropped: Callable[[], int] = int,
+        spans: Callable[[], tuple[int, int]] = lambda: (0, 0),
+        key_shares: Callable[[], Mapping[BackendName, float]] = dict,
+        discovery: Callable[[], Iterable[DiscoveryStatus]] = tuple,
     ) -> None:
         self.in_flight = in_flight
         self.draining = draining
@@ -69,6 +74,9 @@ class Metrics:
         self.waiting = waiting
         self.workers = workers
         self.capture_dropped = capture_dropped
+        self.spans = spans
+        self.key_shares = key_shares
+        self.discovery = discovery
         self.backends: dict[BackendName, BackendTally] = {}
         self.unrouted = BackendTally()
         self.departed = BackendTally()
@@ -83,6 +91,9 @@ class Metrics:
         self.completion_tokens = 0
         self.reloads: Counter[str] = Counter({"success": 0, "failure": 0})
         self.last_reload_succeeded = True
+        self.certificate_ends: dict[str, float] = {}
+        """When each certificate in use ends, in Unix seconds, by section of the settings."""
+        self.admin_refusals: Counter[str] = Counter({cause.value: 0 for cause in AdminRefusal})
         self.configured_at = time.time()
         self._registry = CollectorRegistry()
         self._registry.register(Exposition(self))
@@ -145,6 +156,10 @@ class Metrics:
         self.last_reload_succeeded = success
         if success:
             self.configured_at = time.time()
+
+    def admin_refused(self, cause: AdminRefusal) -> None:
+        """Count one request that the admin listener did not serve."""
+        self.admin_refusals[cause.value] += 1
 
     def render(self) -> bytes:
         """Return all metrics in Prometheus' text format. Takes milliseconds: keep it off the event loop."""

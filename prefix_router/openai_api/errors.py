@@ -35,7 +35,9 @@ class ErrorCode(Enum):
     REQUEST_TIMEOUT = "request_timeout"
     """The client did not send its body in time."""
     REQUEST_TOO_LARGE = "request_too_large"
+    TARGET_TOO_LONG = "target_too_long"
     HEADER_TOO_LARGE = "header_too_large"
+    """One header is too long, there are too many, or all together are too long."""
     QUEUE_FULL = "queue_full"
     """The router's own limits are reached, and as many requests wait as may wait."""
     QUEUE_TIMEOUT = "queue_timeout"
@@ -46,6 +48,8 @@ class ErrorCode(Enum):
     BACKEND_UNREACHABLE = "backend_unreachable"
     BACKEND_BAD_RESPONSE = "backend_bad_response"
     """A backend answered with something that is not HTTP, or less than it promised."""
+    BACKEND_BAD_CERTIFICATE = "backend_bad_certificate"
+    """The router does not accept a backend's certificate, or the backend does not accept the router's."""
     NO_BACKEND_AVAILABLE = "no_backend_available"
     """Backends are configured, none of them can take the request now."""
     NO_BACKEND_CONFIGURED = "no_backend_configured"
@@ -74,6 +78,7 @@ _STATUSES = {
     ErrorCode.MODEL_NOT_FOUND: 404,
     ErrorCode.REQUEST_TIMEOUT: 408,
     ErrorCode.REQUEST_TOO_LARGE: 413,
+    ErrorCode.TARGET_TOO_LONG: 414,
     ErrorCode.QUEUE_FULL: 429,
     ErrorCode.QUEUE_TIMEOUT: 429,
     ErrorCode.HEADER_TOO_LARGE: 431,
@@ -81,6 +86,7 @@ _STATUSES = {
     ErrorCode.NOT_IMPLEMENTED: 501,
     ErrorCode.BACKEND_UNREACHABLE: 502,
     ErrorCode.BACKEND_BAD_RESPONSE: 502,
+    ErrorCode.BACKEND_BAD_CERTIFICATE: 502,
     ErrorCode.NO_BACKEND_AVAILABLE: 503,
     ErrorCode.NO_BACKEND_CONFIGURED: 503,
     ErrorCode.DRAINING: 503,

@@ -8,6 +8,10 @@ kept. Hop-by-hop headers (RFC 9110 section 7.6.1) end here, in both directions, 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from prefix_router.openai_api.forwarded import Forwarded
 
 RawHeaders = Iterable[tuple[bytes, bytes]]
 
@@ -35,6 +39,14 @@ _REPLACED_UPSTREAM = HOP_BY_HOP | {
     b"x-request-id",
 }
 
+CREDENTIALS = frozenset({b"authorization", b"x-api-key", b"api-key"})
+"""Headers in which clients of OpenAI's and Anthropic's APIs, and of gateways for them, send their keys."""
+
+_REPLACED_WITH_CREDENTIALS = _REPLACED_UPSTREAM | CREDENTIALS
+
+HEARSAY = frozenset({b"forwarded", b"x-real-ip"})
+"""Who the client is, in other words than `X-Forwarded-*`: ends here when that has been judged."""
+
 ROUTER_HEADERS = frozenset({b"x-prefix-router-backend", b"x-prefix-router-reason", b"x-request-id"})
 """Response headers that the router itself writes; a backend's headers of these names are dropped."""
 
@@ -58,22 +70,36 @@ def request_head(
     client_host: bytes | None,
     client_scheme: bytes = b"http",
     named: frozenset[bytes] | None = None,
+    authorization: bytes | None = None,
+    forwarded: Forwarded | None = None,
+    added: bytes = b"",
 ) -> bytes:
     """Return the request head for a backend, blank line included.
 
     target: path and query, already with the backend's path prefix. body_length: bytes, or None for a
     chunked body; a request without a body and without a length header says nothing (0 with a method
-    that never has one). client_host: the client's own Host value, None when it sent none. named: what its
-    `Connection` headers list, see `named_by_connection`; None to look for them.
+    that never has one). client_host: the client's own Host value, None when it sent none. named: names, in
+    lower case, that end here: what its `Connection` headers list (`named_by_connection`), and more if need
+    be; None to look for the former. added: header lines of the router's own, each with its line end.
+
+    authorization: what becomes of the client's `CREDENTIALS`. None passes them on, as they came. Anything
+    else ends them here: they were for the router, or the backend has its own. A value that is not empty is
+    then sent as `Authorization`.
+
+    forwarded: who the client is and how it came, when that has been judged (`openai_api.forwarded`); None
+    keeps what the client says of itself, and appends `client_address`.
     """
     parts = [method, b" ", target, b" HTTP/1.1\r\nHost: ", host, b"\r\n"]
     if named is None:
         named = named_by_connection(value for name, value in headers if name.lower() == b"connection")
     forwarded_for = b""
     scheme, original_host = client_scheme, client_host
+    replaced = _REPLACED_UPSTREAM if authorization is None else _REPLACED_WITH_CREDENTIALS
+    if forwarded is not None:
+        named |= HEARSAY
     for name, value in headers:
         lowered = name.lower()
-        if lowered in _REPLACED_UPSTREAM or lowered in named:
+        if lowered in replaced or lowered in named:
             if lowered == b"x-forwarded-for" and value:
                 forwarded_for = b"%b, %b" % (forwarded_for, value) if forwarded_for else value
             elif lowered == b"x-forwarded-proto" and value:
@@ -82,19 +108,33 @@ def request_head(
                 original_host = value
             continue
         parts += (name, b": ", value, b"\r\n")
-    if client_address:
+    if forwarded is not None:
+        forwarded_for, scheme, original_host = forwarded.chain, forwarded.scheme, forwarded.host
+    elif client_address:
         forwarded_for = b"%b, %b" % (forwarded_for, client_address) if forwarded_for else client_address
     if forwarded_for:
         parts += (b"X-Forwarded-For: ", forwarded_for, b"\r\n")
     if original_host:
         parts += (b"X-Forwarded-Host: ", original_host, b"\r\n")
+    if authorization:
+        parts += (b"Authorization: ", authorization, b"\r\n")
     parts += (b"X-Forwarded-Proto: ", scheme, b"\r\nX-Request-Id: ", request_id, b"\r\n")
     if body_length is None:
         parts.append(b"Transfer-Encoding: chunked\r\n")
     elif body_length or method not in _BODILESS_METHODS:
         parts.append(b"Content-Length: %d\r\n" % body_length)
-    parts.append(b"\r\n")
+    parts += (added, b"\r\n")
     return b"".join(parts)
+
+
+def question_head(target: bytes, host: bytes, authorization: bytes | None = None) -> bytes:
+    """Return the head of a GET that the router itself asks of a backend, blank line included.
+
+    authorization: what it logs in with, None without. The connection ends with the answer.
+    """
+    login = b"Authorization: %b\r\n" % authorization if authorization else b""
+    head = b"GET %b HTTP/1.1\r\nHost: %b\r\nUser-Agent: prefix-router\r\n%bConnection: close\r\n\r\n"
+    return head % (target, host, login)
 
 
 def response_lines(headers: RawHeaders, named: frozenset[bytes] | None = None) -> bytes:

@@ -127,6 +127,9 @@ _KEYLESS_ROUTES = {
     "/detokenize": Api.TOKENIZE,
 }
 
+KNOWN_PATHS = frozenset(_ROUTES) | frozenset(_KEYLESS_ROUTES)
+"""Paths whose requests are read, without a slash at their end: a closed set, where paths are not."""
+
 _body = msgspec.json.Decoder(dialects.Body)
 _fields = msgspec.json.Decoder(dialects.Fields)
 

@@ -43,7 +43,11 @@ class Head(Protocol):
 
 
 class ClientRequest:
-    """One request. remote: the client's address, "" when unknown. keep_alive: as the client wants it."""
+    """One request.
+
+    remote: the address at the other end of its connection, "" when unknown. scheme: http or https, as that
+    connection speaks. keep_alive: as the client wants it.
+    """
 
     __slots__ = (
         "connection",
@@ -53,11 +57,19 @@ class ClientRequest:
         "method",
         "raw_headers",
         "remote",
+        "scheme",
         "target",
         "version",
     )
 
-    def __init__(self, head: Head, content: StreamReader, connection: ClientConnection, remote: str) -> None:
+    def __init__(
+        self,
+        head: Head,
+        content: StreamReader,
+        connection: ClientConnection,
+        remote: str,
+        scheme: bytes = b"http",
+    ) -> None:
         self.method = head.method
         self.target = head.path
         self.version = head.version
@@ -67,6 +79,7 @@ class ClientRequest:
         self.content = content
         self.connection = connection
         self.remote = remote
+        self.scheme = scheme
 
     @property
     def content_length(self) -> int | None:

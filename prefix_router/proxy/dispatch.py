@@ -15,6 +15,7 @@ from http import HTTPStatus
 
 from prefix_router.observe.events import Outcome, RequestRecord, RetryCause
 from prefix_router.openai_api.errors import ErrorCode
+from prefix_router.openai_api.forwarded import Forwarded
 from prefix_router.openai_api.headers import (
     has_dot_segments,
     named_by_connection,
@@ -22,9 +23,11 @@ from prefix_router.openai_api.headers import (
     response_lines,
 )
 from prefix_router.openai_api.observer import response_observer
+from prefix_router.openai_api.trace_context import HEADERS as TRACE_HEADERS
 from prefix_router.proxy.body import RequestBody
 from prefix_router.proxy.client_request import ClientRequest
 from prefix_router.proxy.continuations import Continuations
+from prefix_router.proxy.cors import CORS_HEADERS
 from prefix_router.proxy.decider import Subject
 from prefix_router.proxy.downstream import Downstream
 from prefix_router.proxy.fleet_store import FleetSource
@@ -32,6 +35,7 @@ from prefix_router.proxy.gate import Entry, Gate, Question, Refusal
 from prefix_router.proxy.lease import Lease
 from prefix_router.proxy.policy import RequestPolicy
 from prefix_router.proxy.relay import Relay
+from prefix_router.proxy.tracing import lines_for_backend
 from prefix_router.proxy.upstreams import Upstream, Upstreams
 from prefix_router.routing.admission import Needs, Room, room_for
 from prefix_router.routing.decision import Decision, Query
@@ -51,6 +55,7 @@ _NONE: frozenset[bytes] = frozenset()
 _FAILURE_OF = {
     ErrorKind.UNREACHABLE: Failure.UNREACHABLE,
     ErrorKind.CONNECT_FAILED: Failure.CONNECT_FAILED,
+    ErrorKind.BAD_CERTIFICATE: Failure.BAD_CERTIFICATE,
     ErrorKind.EXHAUSTED: Failure.EXHAUSTED,
     ErrorKind.RESET: Failure.RESET,
     ErrorKind.BAD_RESPONSE: Failure.BAD_RESPONSE,
@@ -62,6 +67,7 @@ _FAILURE_OF = {
 _RETRY_CAUSE_OF = {
     Failure.UNREACHABLE: RetryCause.CONNECT,
     Failure.CONNECT_FAILED: RetryCause.CONNECT,
+    Failure.BAD_CERTIFICATE: RetryCause.CONNECT,
     Failure.STALE_CONNECTION: RetryCause.REUSED_CONNECTION,
     Failure.RESET: RetryCause.RESET,
     Failure.BACK_PRESSURE: RetryCause.BACK_PRESSURE,
@@ -80,8 +86,8 @@ class Errand:
     """One request on its way: what came in, where the answer goes, and the record of it.
 
     target: path and query in origin form. policy: the one that was in force when the request came in.
-    started_at: when its head had been read, in seconds of the handler's clock. body and subject are set as
-    soon as they are read.
+    started_at: when its head had been read, in seconds of the handler's clock. forwarded: who the client is,
+    where that has been judged. body and subject are set as soon as they are read.
     """
 
     request: ClientRequest
@@ -90,6 +96,7 @@ class Errand:
     policy: RequestPolicy
     record: RequestRecord
     started_at: float
+    forwarded: Forwarded | None = None
     body: RequestBody = field(init=False)
     subject: Subject = field(init=False)
 
@@ -130,6 +137,7 @@ class Dispatcher:
         self._retry_budget.count_request(self._clock())
         continues = errand.subject.continues
         pinned = None if continues is None else await self._pinned(continues)
+        attempt = self._attempt if record.trace is None else self._traced_attempt
         question = Question(query, strategy, pinned, errand.subject.stream)
         entry: Entry | Refusal | None = self._gate.enter_at_once(question)
         if entry is None:
@@ -147,7 +155,7 @@ class Dispatcher:
                 if last is not None:
                     record.retry_causes += (_RETRY_CAUSE_OF[last],)
                 try:
-                    await self._attempt(errand, query, decision, lease)
+                    await attempt(errand, query, decision, lease)
                 except _AttemptFailedError as error:
                     last = error.failure
                 else:
@@ -188,6 +196,20 @@ class Dispatcher:
         record.retry_denied = True
         return False
 
+    async def _traced_attempt(self, errand: Errand, query: Query, decision: Decision, lease: Lease) -> None:
+        """Do the same, and write down when and how it went. Raises what `_attempt` does."""
+        tracing, trace = errand.policy.tracing, errand.record.trace
+        assert tracing is not None
+        assert trace is not None
+        attempt = tracing.attempt(trace, decision, self._clock() - errand.started_at)
+        try:
+            await self._attempt(errand, query, decision, lease)
+        except _AttemptFailedError as error:
+            attempt.failure = error.failure.value
+            raise
+        finally:
+            attempt.ended_seconds = self._clock() - errand.started_at
+
     async def _attempt(self, errand: Errand, query: Query, decision: Decision, lease: Lease) -> None:
         """Send to one backend and relay its answer. Raises _AttemptFailedError before the first byte."""
         upstream = self._upstreams.of(decision.member.backend)
@@ -199,6 +221,8 @@ class Dispatcher:
         received = self._clock()
         backend = decision.member.backend
         record = errand.record
+        if record.trace is not None:
+            record.trace.attempts[-1].status = response.status
         if response.status in _BACK_PRESSURE:
             again = self._verdict(Failure.BACK_PRESSURE, errand) is Verdict.NEXT_BACKEND
             tried = query.failed | query.refused | {backend.name}
@@ -233,6 +257,12 @@ class Dispatcher:
         began = self._clock()
         request, record, body = errand.request, errand.record, errand.body
         method = request.method.encode()
+        ends_here, trace_lines = _named(request.headers.getall("Connection", ())), b""
+        if record.trace is not None:
+            ends_here, trace_lines = ends_here | TRACE_HEADERS, lines_for_backend(record.trace)
+        authorization = upstream.authorization
+        if authorization is None and errand.policy.drops_credentials:
+            authorization = b""
         head = request_head(
             method,
             upstream.target(errand.target),
@@ -242,7 +272,11 @@ class Dispatcher:
             request_id=record.request_id.encode(),
             client_address=request.remote.encode(),
             client_host=_raw(request.headers.get("Host")),
-            named=_named(request.headers.getall("Connection", ())),
+            client_scheme=request.scheme,
+            authorization=authorization,
+            forwarded=errand.forwarded,
+            named=ends_here,
+            added=trace_lines,
         )
         sent_at = self._clock()
         record.router_seconds += sent_at - began
@@ -283,6 +317,8 @@ class Dispatcher:
         record, downstream = errand.record, errand.downstream
         watch = response_observer(response.content_type, response.content_encoding, response.status)
         named = named_by_connection(response.connection) if response.connection else _NONE
+        if errand.policy.cors is not None:
+            named |= CORS_HEADERS
         lines = response_lines(response.headers, named) + errand.policy.replies.lines(record, decision)
         downstream.start(response.status, response.reason, lines, response.content_length)
         if not response.waiting:

@@ -41,6 +41,7 @@ class Downstream:
         "_http10",
         "_version",
         "_write_seconds",
+        "added",
         "bytes_sent",
         "keep_alive",
         "started",
@@ -57,6 +58,8 @@ class Downstream:
         self._head_only = request.method == "HEAD"
         self._chunked = False
         self.keep_alive = request.keep_alive
+        self.added = b""
+        """Header lines, each with its line end, that go with the head, whoever writes it: append with +=."""
         self.started = False
         self.bytes_sent = 0
 
@@ -92,7 +95,7 @@ class Downstream:
         elif self._version == HttpVersion10:
             framing += b"Connection: keep-alive\r\n"
         self.started = True
-        self._head = b"HTTP/1.1 %d %b\r\n%b%b\r\n" % (status, reason, lines, framing)
+        self._head = b"HTTP/1.1 %d %b\r\n%b%b%b\r\n" % (status, reason, lines, self.added, framing)
 
     def flush(self) -> None:
         """Send the head if it has not been sent."""

@@ -19,6 +19,7 @@ from typing import Any, TypeAlias, cast
 from aiohttp import StreamReader, web
 from aiohttp.http_exceptions import HttpProcessingError, LineTooLong
 from aiohttp.http_parser import RawRequestMessage
+from aiohttp.streams import EMPTY_PAYLOAD
 
 from prefix_router.openai_api.errors import ErrorCode
 from prefix_router.proxy.client_request import ClientRequest, Head
@@ -29,6 +30,10 @@ Serve: TypeAlias = Callable[[ClientRequest], Awaitable[bool]]
 """Serves one request; returns whether another may follow on its connection. Raises CancelledError only."""
 
 MAX_HEADERS = 256
+
+MAX_HEAD_LINES = 4
+"""How many lines of the largest size a head may take, in bytes all together, before its end is there."""
+
 WATCH_INTERVAL_SECONDS = 0.5
 FLUSH_INTERVAL_SECONDS = 0.02
 
@@ -48,14 +53,33 @@ def _has_left(transport: asyncio.Transport) -> bool:
         return False
 
 
+_REFUSALS = {
+    ErrorCode.TARGET_TOO_LONG: "The path and query are longer than limits.max_header_bytes.",
+    ErrorCode.HEADER_TOO_LARGE: f"A header is longer than limits.max_header_bytes, there are more than "
+    f"{MAX_HEADERS}, or they are too long all together.",
+}
+
+
+class _EndlessHead:
+    """Stands where a request would, for a head that gets too long before it ends."""
+
+    def __init__(self, exc: HttpProcessingError) -> None:
+        self.exc = exc
+
+
 class _Connection(web.RequestHandler):
     """One client connection."""
 
-    __slots__ = ("_refused",)
+    __slots__ = ("_head_bytes", "_max_field_size", "_refused")
 
-    def __init__(self, *arguments: Any, **options: Any) -> None:
-        super().__init__(*arguments, **options)
+    def __init__(self, *arguments: Any, max_field_size: int, **options: Any) -> None:
+        # One byte apart, so that the parser's error tells whether the target or a header was too long.
+        super().__init__(
+            *arguments, max_field_size=max_field_size, max_line_size=max_field_size + 1, **options
+        )
         self._refused = False
+        self._head_bytes = 0
+        self._max_field_size = max_field_size
 
     def data_received(self, data: bytes) -> None:
         """Parse what came, until it is found to be no HTTP; what comes after that is thrown away.
@@ -63,11 +87,26 @@ class _Connection(web.RequestHandler):
         aiohttp would parse on, and fail again for every piece that arrives before the connection is closed.
         Each failure holds its piece through its traceback, in a cycle that only a rare full garbage
         collection frees: a few hundred clients with endless headers cost gigabytes that way.
+
+        The parser bounds each line; a head of many long ones that does not end is bounded here.
         """
         if self._refused:
             return
+        waiter = self._waiter
         super().data_received(data)
-        if self._messages and not isinstance(self._messages[-1][0], RawRequestMessage):
+        if not self._messages:
+            if waiter is None:
+                return  # part of a body
+            self._head_bytes += len(data)
+            if self._head_bytes > MAX_HEAD_LINES * self._max_field_size:
+                endless = _EndlessHead(LineTooLong(b"", self._max_field_size))
+                self._messages.append((cast("Any", endless), EMPTY_PAYLOAD))
+                self._refused = True
+                if not waiter.done():
+                    waiter.set_result(None)
+            return
+        self._head_bytes = 0
+        if not isinstance(self._messages[-1][0], RawRequestMessage):
             self._refused = True
             error = self._messages[-1][0].exc
             if error is not None:
@@ -86,6 +125,9 @@ class _Connection(web.RequestHandler):
         handler = cast("Serve", manager.request_handler)
         peer = self.peername
         remote = str(peer[0]) if isinstance(peer, tuple) else ""
+        transport = self.transport
+        in_tls = transport is not None and transport.get_extra_info("sslcontext") is not None
+        scheme = b"https" if in_tls else b"http"
         while not self._force_close:
             if not self._messages:
                 self._waiter = loop.create_future()
@@ -100,7 +142,7 @@ class _Connection(web.RequestHandler):
                 break
             self._request_in_progress = True
             try:
-                goes_on = await handler(ClientRequest(cast("Head", head), content, self, remote))
+                goes_on = await handler(ClientRequest(cast("Head", head), content, self, remote, scheme))
                 if not content.is_eof():
                     goes_on = await self._linger(content) and goes_on
             except asyncio.CancelledError:
@@ -154,14 +196,22 @@ class _Connection(web.RequestHandler):
 
     def _refuse(self, error: BaseException | None) -> None:
         """Answer what could not be parsed."""
-        code = ErrorCode.HEADER_TOO_LARGE if isinstance(error, LineTooLong) else ErrorCode.BAD_REQUEST
+        code = self._code_for(error)
         logger.debug("refused a request from %s: %s", self.peername, type(error).__name__)
-        body = code.body("The request is not valid HTTP/1.1; the connection is closed.")
+        body = code.body(_REFUSALS.get(code, "The request is not valid HTTP/1.1; the connection is closed."))
         phrase = HTTPStatus(code.status).phrase.encode()
         head = b"HTTP/1.1 %d %b\r\nContent-Type: application/json\r\nContent-Length: %d\r\n"
         if self.transport is not None:
             head %= (code.status, phrase, len(body))
             self.transport.write(head + b"Connection: close\r\n\r\n" + body)
+
+    def _code_for(self, error: BaseException | None) -> ErrorCode:
+        if isinstance(error, LineTooLong):
+            of_a_header = error.args[1] == self._max_field_size
+            return ErrorCode.HEADER_TOO_LARGE if of_a_header else ErrorCode.TARGET_TOO_LONG
+        if isinstance(error, HttpProcessingError) and error.message.startswith("Too many headers"):
+            return ErrorCode.HEADER_TOO_LARGE
+        return ErrorCode.BAD_REQUEST
 
 
 class FrontDoor(web.Server):
@@ -218,7 +268,6 @@ class FrontDoor(web.Server):
             keepalive_timeout=self.keepalive_seconds,
             access_log=None,
             auto_decompress=False,
-            max_line_size=self.max_header_bytes,
             max_field_size=self.max_header_bytes,
             max_headers=MAX_HEADERS,
             read_bufsize=self._read_buffer_bytes,

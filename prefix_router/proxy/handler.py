@@ -16,6 +16,7 @@ from aiohttp import HttpVersion10
 
 from prefix_router.observe.events import Observer, Outcome, RequestRecord
 from prefix_router.openai_api.errors import ErrorCode
+from prefix_router.openai_api.forwarded import Forwarded, TrustedProxies
 from prefix_router.openai_api.headers import is_valid_request_id, origin_form
 from prefix_router.proxy.body import (
     BodyBrokenError,
@@ -99,13 +100,22 @@ class Handler:
         started_at = self._clock()
         target = origin_form(request.target.encode("utf-8", "surrogateescape"))
         record = RequestRecord(_request_id(request), request.method, _path(target))
+        record.client_address = request.remote
         policy = self.policy
+        if policy.tracing is not None:
+            record.trace = policy.tracing.begin(request.headers)
         downstream = Downstream(request, policy.limits.write_seconds)
         if self.closing or "Upgrade" in request.headers:  # aiohttp reads no request after an upgrade
             downstream.keep_alive = False
         self.active += 1
         try:
-            await self._serve(Errand(request, target, downstream, policy, record, started_at))
+            errand = Errand(request, target, downstream, policy, record, started_at)
+            if policy.proxies is not None:
+                errand.forwarded = _judged(request, policy.proxies)
+                record.client_address = errand.forwarded.address
+            if policy.cors is not None:
+                downstream.added += policy.cors.lines(request.headers.get("Origin"))
+            await self._serve(errand)
         except asyncio.CancelledError:
             _disconnected(record)
             if not downstream.gone:  # the router stops: this is the end of its patience
@@ -131,6 +141,12 @@ class Handler:
     async def _serve(self, errand: Errand) -> None:
         request, record, downstream = errand.request, errand.record, errand.downstream
         replies, limits = errand.policy.replies, errand.policy.limits
+        if errand.policy.cors is not None:
+            # Before anybody asks for a key: a browser sends none with this question.
+            lines = errand.policy.cors.preflight(request.method, request.headers)
+            if lines is not None:
+                replies.answer_preflight(record, downstream, lines)
+                return
         answer = self._local_answers.answer(request.method, record.path, closing=self.closing)
         if answer is not None:
             replies.answer(record, downstream, answer)
@@ -222,6 +238,12 @@ async def _read(request: ClientRequest, downstream: Downstream, limits: RequestL
 def _disconnected(record: RequestRecord) -> None:
     if record.outcome is not Outcome.COMPLETED:
         record.outcome = Outcome.CLIENT_DISCONNECTED
+
+
+def _judged(request: ClientRequest, proxies: TrustedProxies) -> Forwarded:
+    host = request.headers.get("Host")
+    raw_host = None if host is None else host.encode("utf-8", "surrogateescape")
+    return proxies.judge(request.remote, request.raw_headers, scheme=request.scheme, host=raw_host)
 
 
 def _request_id(request: ClientRequest) -> str:

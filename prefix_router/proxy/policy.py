@@ -14,10 +14,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from prefix_router.openai_api.forwarded import TrustedProxies
+    from prefix_router.proxy.cors import Cors
     from prefix_router.proxy.decider import Decider
     from prefix_router.proxy.replies import Replies
+    from prefix_router.proxy.tracing import Tracing
     from prefix_router.routing.admission import AdmissionLimits
     from prefix_router.routing.retry_budget import RetryAllowance
+    from prefix_router.tls import Tls
     from prefix_router.upstream.pool import Timeouts
 
 
@@ -40,7 +44,12 @@ class RequestPolicy:
 
     timeouts: of the exchange with a backend. max_attempts: backends that one request may be sent to.
     records_chains: whether the chain of a prompt is wanted in the record of its request.
+    tracing: how requests are traced, None for not at all.
     admission, retry_allowance: what all requests together may take; they hold for those under way as well.
+    proxies: whose word about clients is taken, None to judge nobody. cors: which pages may call from a
+    browser, None to leave that to backends. drops_credentials: whether the client's keys were for the router,
+    and go no further. listener_tls, backend_tls: what is spoken with whoever is connected to from now on;
+    None for plain HTTP, and for the system's authorities.
     """
 
     decider: Decider
@@ -51,3 +60,9 @@ class RequestPolicy:
     records_chains: bool
     admission: AdmissionLimits
     retry_allowance: RetryAllowance
+    tracing: Tracing | None = None
+    proxies: TrustedProxies | None = None
+    cors: Cors | None = None
+    drops_credentials: bool = False
+    listener_tls: Tls | None = None
+    backend_tls: Tls | None = None

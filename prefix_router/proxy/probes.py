@@ -19,9 +19,10 @@ import msgspec
 
 from prefix_router.observe.events import EngineSample, Observer
 from prefix_router.openai_api.engine_metrics import parse_engine_metrics
+from prefix_router.openai_api.headers import question_head
 from prefix_router.proxy.fleet_store import FleetStore, ServedModel
 from prefix_router.proxy.tasks import TaskGroup
-from prefix_router.proxy.upstreams import Address, Upstreams
+from prefix_router.proxy.upstreams import Address, Upstreams, login_of
 from prefix_router.routing.fleet import Backend, BackendName, BackendState
 from prefix_router.routing.health import HealthEvent
 from prefix_router.upstream.errors import ErrorKind, UpstreamError
@@ -101,7 +102,8 @@ class Prober:
             same_url = known is not None and known.url == backend.url
             if not same_url:
                 self._answered.discard(name)
-            if known is None or not same_url or known.models != backend.models or all_anew:
+            # By another login or name it may answer, or list, what it did not before.
+            if known is None or not same_url or _asked_otherwise(backend, known) or all_anew:
                 for task in tasks:
                     task.cancel()
                 del self._running[name]
@@ -213,12 +215,12 @@ class Prober:
 
     async def _get(self, backend: Backend, path: str) -> tuple[int, bytes]:
         """Return status and body. Raises UpstreamError, TimeoutError."""
-        address = Address.of(backend.url)
+        address = Address.of(backend.url, backend.server_name)
         seconds = self._options.health_timeout_seconds
         pool = self._upstreams.pool(address, Timeouts(seconds, seconds, seconds, keepalive_seconds=0))
-        head = b"GET %b HTTP/1.1\r\nHost: %b\r\nUser-Agent: prefix-router\r\nConnection: close\r\n\r\n"
+        head = question_head(address.path + path.encode(), address.host_header, login_of(backend))
         async with asyncio.timeout(seconds):
-            response = await pool.send(b"GET", head % (address.path + path.encode(), address.host_header))
+            response = await pool.send(b"GET", head)
             try:
                 body = bytearray()
                 while chunk := await response.read():
@@ -235,6 +237,14 @@ class Prober:
 
     def _jittered(self, seconds: float) -> float:
         return seconds * self._random.uniform(1 - _JITTER, 1 + _JITTER)
+
+
+def _asked_otherwise(before: Backend, after: Backend) -> bool:
+    return (before.models, before.server_name, before.authorization) != (
+        after.models,
+        after.server_name,
+        after.authorization,
+    )
 
 
 def _served_models(body: bytes) -> tuple[ServedModel, ...] | None:

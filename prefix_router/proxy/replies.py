@@ -24,6 +24,10 @@ RETRY_AFTER_SECONDS = 1
 _UPSTREAM_ERRORS = {
     Failure.FIRST_BYTE_TIMEOUT: (ErrorCode.BACKEND_TIMEOUT, "The backend did not answer in time"),
     Failure.BAD_RESPONSE: (ErrorCode.BACKEND_BAD_RESPONSE, "The backend's answer is not valid HTTP"),
+    Failure.BAD_CERTIFICATE: (
+        ErrorCode.BACKEND_BAD_CERTIFICATE,
+        "The backend's certificate is not accepted, or it does not accept the router's",
+    ),
     Failure.EXHAUSTED: (ErrorCode.NO_BACKEND_AVAILABLE, "The router has no socket left"),
     Failure.BACK_PRESSURE: (ErrorCode.NO_BACKEND_AVAILABLE, "All backends that can answer are full"),
 }
@@ -64,6 +68,11 @@ class Replies:
         record.status, record.outcome = answer.status, answer.outcome
         record.api = answer.subject.api
         self._send(record, downstream, answer.status, answer.body, answer.headers)
+
+    def answer_preflight(self, record: RequestRecord, downstream: Downstream, lines: bytes) -> None:
+        """Answer a browser that asks what a page may do. lines: of `proxy.cors`."""
+        record.status, record.outcome = HTTPStatus.NO_CONTENT.value, Outcome.ANSWERED
+        downstream.send(record.status, b"No Content", lines + self.lines(record, None), b"")
 
     def fail(
         self,

@@ -46,6 +46,8 @@ class Backend:
     `url` has no trailing slash and may carry a path prefix; `weight` is a whole number of shares of
     the ring (1 = one share). `models` are the models it is declared to serve; None means "ask it".
     `max_in_flight` is how many requests it gets at a time, None for no limit.
+    `server_name` is the name that its certificate must have, None for the host of its URL. `authorization` is
+    what it is sent as `Authorization`, None for whatever the client sends; it is a secret.
     """
 
     name: BackendName
@@ -53,6 +55,8 @@ class Backend:
     weight: int = 1
     models: frozenset[str] | None = None
     max_in_flight: int | None = None
+    server_name: str | None = None
+    authorization: str | None = field(default=None, repr=False)
 
 
 class InFlight:

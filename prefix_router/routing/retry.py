@@ -20,6 +20,8 @@ class Failure(Enum):
 
     UNREACHABLE = "unreachable"
     CONNECT_FAILED = "connect_failed"
+    BAD_CERTIFICATE = "bad_certificate"
+    """One side does not accept the other's certificate: no work was done."""
     EXHAUSTED = "exhausted"
     """The router has no socket left: the next backend would meet the same."""
     STALE_CONNECTION = "stale_connection"
@@ -55,6 +57,7 @@ class _Needs(Enum):
 _TABLE: dict[Failure, tuple[Verdict, _Needs]] = {
     Failure.UNREACHABLE: (Verdict.NEXT_BACKEND, _Needs.NOTHING),
     Failure.CONNECT_FAILED: (Verdict.NEXT_BACKEND, _Needs.NOTHING),
+    Failure.BAD_CERTIFICATE: (Verdict.NEXT_BACKEND, _Needs.REPLAY),
     Failure.EXHAUSTED: (Verdict.GIVE_UP, _Needs.NOTHING),
     Failure.STALE_CONNECTION: (Verdict.SAME_BACKEND, _Needs.REPLAY),
     Failure.RESET: (Verdict.NEXT_BACKEND, _Needs.REPEAT),

@@ -29,6 +29,7 @@ from prefix_router.settings.fields import (
 )
 from prefix_router.settings.model import BackendSettings, Settings
 from prefix_router.settings.problems import Origin, Problem, did_you_mean
+from prefix_router.settings.secrets import is_secret
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -163,8 +164,10 @@ class _Conversion:
         return BackendSettings(**{**values, "url": str(url), "name": values.get("name") or url.authority})
 
     def _unexpected(self, annotation: Annotation, node: Readable, path: str) -> object:
-        message = f"expected {expectation(annotation)}, got {_shown(node)}"
-        if isinstance(node, Scalar):
+        secret = is_secret(annotation)
+        message = f"expected {expectation(annotation)}"
+        message += "; what it is now is not shown" if secret else f", got {_shown(node)}"
+        if isinstance(node, Scalar) and not secret:
             message += _hint(annotation, node)
         return self._report(node.origin, path, message)
 

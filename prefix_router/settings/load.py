@@ -41,7 +41,7 @@ def load(
     if path is None:
         return _settings(Mapping(Origin(COMMAND_LINE)), flags)
     source = os.fspath(path)
-    return load_text(_read(source), source, os.environ if environ is None else environ, flags=flags)
+    return load_text(read_text(source), source, os.environ if environ is None else environ, flags=flags)
 
 
 def load_text(
@@ -73,8 +73,11 @@ def _settings(root: Mapping, flags: AbstractSequence[Given]) -> Settings:
     return draft.settings
 
 
-def _read(source: str) -> str:
-    """Read a text file. A byte order mark is skipped; any other encoding than UTF-8 is a mistake."""
+def read_text(source: str) -> str:
+    """Read a text file. A byte order mark is skipped; any other encoding than UTF-8 is a mistake.
+
+    Blocks. Raises SettingsError.
+    """
     try:
         with open(source, "rb") as file:
             data = file.read(MAX_FILE_BYTES + 1)

@@ -17,7 +17,11 @@ from typing import Annotated, Any, Final
 
 from msgspec import Meta, Struct
 
+from prefix_router.settings.cors import CorsSettings
+from prefix_router.settings.discovery import DiscoverySettings
 from prefix_router.settings.patterns import (
+    CREDENTIAL,
+    CREDENTIAL_PATTERN,
     EVENTS,
     EVENTS_PATTERN,
     FIELD_NAME,
@@ -28,10 +32,16 @@ from prefix_router.settings.patterns import (
     MODEL,
     NAME,
     NAME_PATTERN,
+    NETWORK,
+    NETWORK_PATTERN,
     PATH,
     PATH_PATTERN,
+    SHA256,
+    SHA256_PATTERN,
     URL,
 )
+from prefix_router.settings.tls import BackendTlsSettings, ListenerTlsSettings
+from prefix_router.settings.tracing import TracingSettings
 
 MAX_WORKERS: Final = 64
 """Processes behind one port: each decision reads a count of each of them."""
@@ -101,24 +111,40 @@ class ListenSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         else owns the port.
     backlog: Connections that the kernel holds until the router accepts them. Raise it, together with the
         kernel's net.core.somaxconn, when bursts of new clients are refused.
+    trusted_proxies: Networks of the gateways in front of the router. The client's address, scheme and host
+        are then taken from what these say in X-Forwarded-* or Forwarded, and nobody else's word is passed on.
+        null judges nobody: what came is kept, and the address of the connection is appended. Set it when
+        backends or logs must know clients.
     """
 
     host: Annotated[str, Meta(pattern=HOST_PATTERN, extra=HOST)] = "0.0.0.0"
     port: Annotated[int, Meta(ge=0, le=65_535)] = 8000
     backlog: Annotated[int, Meta(ge=1, le=65_535)] = 2048
+    tls: ListenerTlsSettings = ListenerTlsSettings()
+    trusted_proxies: tuple[Annotated[str, Meta(pattern=NETWORK_PATTERN, extra=NETWORK)], ...] | None = None
+    cors: CorsSettings = CorsSettings()
 
 
 class AdminSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Where operators and Prometheus connect: probes, metrics, status, explanations, reloads and drains.
 
-    host: Address of the admin listener. It has no login, and whoever reaches it can drain backends: open it
-        (0.0.0.0) only where the network lets nobody but operators, probes and Prometheus through.
+    host: Address of the admin listener. Without a token_sha256 whoever reaches it can drain backends: open
+        it (0.0.0.0) only with one, or where the network lets nobody but operators, probes and Prometheus in.
     port: TCP port of the admin listener. 0 takes any free port and logs which. Change it when a Prometheus
         server already owns 9090 on this host.
+    token_sha256: SHA-256 of the token that operators send as Authorization: Bearer TOKEN to change something
+        or to see settings or prompts; null asks for none. `prefix-router hash-key --generate` makes both. Set
+        it whenever others than operators can reach the listener.
+    allowed_hosts: Names under which the admin listener may be asked, besides IP addresses and names that
+        nobody can register: those without a dot, and those that end in .localhost, .local, .internal or .svc.
+        Add the name that your browser or Prometheus uses when it is told that a name is not allowed.
     """
 
     host: Annotated[str, Meta(pattern=HOST_PATTERN, extra=HOST)] = "127.0.0.1"
     port: Annotated[int, Meta(ge=0, le=65_535)] = 9090
+    tls: ListenerTlsSettings = ListenerTlsSettings()
+    token_sha256: Annotated[str, Meta(pattern=SHA256_PATTERN, extra=SHA256)] | None = None
+    allowed_hosts: tuple[Annotated[str, Meta(pattern=HOST_PATTERN, extra=HOST)], ...] = ()
 
 
 class BackendSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -143,6 +169,11 @@ class BackendSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     kv_events_ranks: Data-parallel engines behind this url. Each publishes on a port of its own, counted up
         from the ports above, as vLLM does it. Set it to vLLM's --data-parallel-size when one server has
         several.
+    server_name: Name that the replica's certificate must have, which it also hears in the TLS handshake; null
+        is the host of the URL. Set it when the URL holds an IP address and the certificate a name.
+    authorization: What the router sends this replica as Authorization, in requests, probes and all else,
+        in place of what the client sent; null passes the client's on. Set it to "Bearer ${VLLM_API_KEY}" when
+        the replica runs with --api-key. It is shown nowhere.
     """
 
     # The loader normalises `url` (see `settings.backend_url`) and fills in an empty `name`.
@@ -155,6 +186,8 @@ class BackendSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     kv_events: Annotated[str, Meta(pattern=EVENTS_PATTERN, extra=EVENTS)] | None = None
     kv_events_replay: Annotated[str, Meta(pattern=EVENTS_PATTERN, extra=EVENTS)] | None = None
     kv_events_ranks: Annotated[int, Meta(ge=1, le=256)] = 1
+    server_name: Annotated[str, Meta(pattern=HOST_PATTERN, extra=HOST)] | None = None
+    authorization: Annotated[str, Meta(pattern=CREDENTIAL_PATTERN, extra=CREDENTIAL)] | None = None
 
 
 class PrefixSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -248,8 +281,8 @@ class LimitSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     max_body_bytes: Largest request body, in bytes; a larger one gets 413. Each body is held in memory until
         it is sent. Raise it for many or large images and audio files.
-    max_header_bytes: Longest request line and longest header line, in bytes; a longer one gets 431. Raise it
-        when clients send long tokens or cookies.
+    max_header_bytes: Longest path with query, in bytes, a longer one gets 414; and longest header, a longer
+        one gets 431, as does a head of four times as much. Raise it when clients send long tokens or cookies.
     max_in_flight_per_backend: Most requests that a backend gets at a time, for each share of its weight; 0 is
         no limit. A home at its limit overflows; when all are at theirs, requests wait (`queue`). Set it well
         above concurrency_threshold, near what an engine can queue without harm.
@@ -423,6 +456,17 @@ class CaptureSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     sample: Annotated[float, Meta(ge=0.0001, le=1)] = 1.0
 
 
+class ReloadSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """When the configuration is read again, besides on SIGHUP and POST /reload.
+
+    watch: Read the configuration file again whenever it has changed: written, replaced, or exchanged as a
+        mounted ConfigMap is. It is validated whole and applied whole or not at all, as with POST /reload. Set
+        true where nobody sends a signal after a change, as on Kubernetes.
+    """
+
+    watch: bool = False
+
+
 class ResponseHeaderSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What the router adds to responses.
 
@@ -439,13 +483,16 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     workers: Processes that serve clients behind the one port. 1 serves them in the router's own process; more
         are started and watched by it, and share counts, health and metrics; that needs Linux. One process
         uses one core: raise it when that core is busy and the machine has more.
-    backends: The vLLM replicas, at least one. The order does not matter for keys.
+    backends: The vLLM replicas, at least one unless `discovery` finds some. The order does not matter for
+        keys.
     """
 
     listen: ListenSettings = ListenSettings()
     admin: AdminSettings = AdminSettings()
     workers: Annotated[int, Meta(ge=1, le=MAX_WORKERS)] = 1
     backends: tuple[BackendSettings, ...] = ()
+    discovery: DiscoverySettings = DiscoverySettings()
+    backend_tls: BackendTlsSettings = BackendTlsSettings()
     routing: RoutingSettings = RoutingSettings()
     limits: LimitSettings = LimitSettings()
     queue: QueueSettings = QueueSettings()
@@ -455,5 +502,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     models: ModelListSettings = ModelListSettings()
     engine_metrics: EngineMetricsSettings = EngineMetricsSettings()
     logging: LoggingSettings = LoggingSettings()
+    tracing: TracingSettings = TracingSettings()
     capture: CaptureSettings = CaptureSettings()
+    reload: ReloadSettings = ReloadSettings()
     response_headers: ResponseHeaderSettings = ResponseHeaderSettings()

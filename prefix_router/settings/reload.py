@@ -16,10 +16,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-import msgspec
 from msgspec import UNSET, Struct, UnsetType, structs
 
 from prefix_router.settings.fields import written
+from prefix_router.settings.secrets import shown, shown_value
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -38,6 +38,53 @@ RELOADABLE: Final = frozenset(
         "backends[].kv_events",
         "backends[].kv_events_replay",
         "backends[].kv_events_ranks",
+        "backends[].server_name",
+        "backends[].authorization",
+        "discovery.settle_seconds",
+        "discovery.first_answer_seconds",
+        "discovery.believe_empty_seconds",
+        "discovery.file.path",
+        "discovery.dns.name",
+        "discovery.dns.type",
+        "discovery.dns.port",
+        "discovery.dns.scheme",
+        "discovery.dns.family",
+        "discovery.dns.weights",
+        "discovery.dns.resolvers",
+        "discovery.dns.min_seconds",
+        "discovery.dns.max_seconds",
+        "discovery.kubernetes.service",
+        "discovery.kubernetes.selector",
+        "discovery.kubernetes.namespace",
+        "discovery.kubernetes.port",
+        "discovery.kubernetes.scheme",
+        "discovery.kubernetes.family",
+        "discovery.kubernetes.models_label",
+        "discovery.kubernetes.kubeconfig",
+        "discovery.kubernetes.context",
+        "discovery.kubernetes.watch_seconds",
+        "discovery.defaults.weight",
+        "discovery.defaults.models",
+        "discovery.defaults.path",
+        "discovery.defaults.server_name",
+        "discovery.defaults.authorization",
+        "backend_tls.ca",
+        "backend_tls.certificate",
+        "backend_tls.key",
+        "backend_tls.verify",
+        "listen.tls.certificate",
+        "listen.tls.key",
+        "listen.tls.client_ca",
+        "listen.trusted_proxies",
+        "listen.cors.allow_origins",
+        "listen.cors.allow_headers",
+        "listen.cors.expose_headers",
+        "listen.cors.max_age_seconds",
+        "admin.tls.certificate",
+        "admin.tls.key",
+        "admin.tls.client_ca",
+        "admin.token_sha256",
+        "admin.allowed_hosts",
         "routing.strategy",
         "routing.several_routers",
         "routing.prefix.depth",
@@ -80,9 +127,14 @@ RELOADABLE: Final = frozenset(
         "engine_metrics.interval_seconds",
         "logging.level",
         "logging.access",
+        "tracing.endpoint",
+        "tracing.authorization",
+        "tracing.sample_ratio",
+        "tracing.service_name",
         "capture.path",
         "capture.max_bytes",
         "capture.sample",
+        "reload.watch",
         "response_headers.decision",
     }
 )
@@ -91,7 +143,7 @@ RELOADABLE: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One setting that differs, as plain values (what YAML would hold).
+    """One setting that differs, as plain values (what YAML would hold), secrets masked.
 
     path: dotted; a backend is called by its name: `backends[a].weight`. old, new: UNSET for a backend that
     joins or leaves.
@@ -148,7 +200,7 @@ def _changes(old: Struct, new: Struct, prefix: str) -> Iterator[Change]:
         elif isinstance(before, Struct) and isinstance(after, Struct):
             yield from _changes(before, after, f"{path}.")
         else:
-            yield Change(path, msgspec.to_builtins(before), msgspec.to_builtins(after))
+            yield Change(path, shown_value(field.type, before), shown_value(field.type, after))
 
 
 def _backend_changes(old: tuple[BackendSettings, ...], new: tuple[BackendSettings, ...]) -> Iterator[Change]:
@@ -157,9 +209,9 @@ def _backend_changes(old: tuple[BackendSettings, ...], new: tuple[BackendSetting
     for name in {**before, **after}:
         path = f"backends[{name}]"
         if name not in after:
-            yield Change(path, msgspec.to_builtins(before[name]), UNSET)
+            yield Change(path, shown(before[name]), UNSET)
         elif name not in before:
-            yield Change(path, UNSET, msgspec.to_builtins(after[name]))
+            yield Change(path, UNSET, shown(after[name]))
         else:
             yield from _changes(before[name], after[name], f"{path}.")
 

@@ -8,7 +8,6 @@ they never open a socket or resolve a name.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from importlib.util import find_spec
 from ipaddress import ip_address
 from pathlib import Path
@@ -16,20 +15,15 @@ from typing import TYPE_CHECKING
 
 from prefix_router.settings.backend_url import host_port
 from prefix_router.settings.model import PrefixDepth, PrefixUnit
+from prefix_router.settings.rules_discovery import DISCOVERY_RULES
+from prefix_router.settings.rules_security import SECURITY_RULES, names_fit_urls
+from prefix_router.settings.violation import Violation
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from prefix_router.settings.convert import Draft
     from prefix_router.settings.problems import Problem
-
-
-@dataclass(frozen=True, slots=True)
-class Violation:
-    """A broken rule, told at the first of `paths`. All of `paths` are the settings that it rests on."""
-
-    paths: tuple[str, ...]
-    message: str
 
 
 def violations(draft: Draft) -> Iterator[Problem]:
@@ -42,16 +36,29 @@ def violations(draft: Draft) -> Iterator[Problem]:
         _kv_events_usable,
         _metrics_interval,
         _workers_possible,
+        _tracing_possible,
         _capture_possible,
+        *DISCOVERY_RULES,
+        *SECURITY_RULES,
     ):
-        for violation in rule(draft):
-            if all(draft.is_sound(path) for path in violation.paths):
-                place = violation.paths[0]
-                yield draft.origin(place).problem(place, violation.message)
+        yield from _checked(rule, draft)
+
+
+def violations_of_backends(draft: Draft) -> Iterator[Problem]:
+    """Check the rules that are about backends alone, for a list of them outside of the configuration."""
+    for rule in (_backends_differ, _kv_events_usable, names_fit_urls):
+        yield from _checked(rule, draft)
+
+
+def _checked(rule: Callable[[Draft], Iterator[Violation]], draft: Draft) -> Iterator[Problem]:
+    for violation in rule(draft):
+        if all(draft.is_sound(path) for path in violation.paths):
+            place = violation.paths[0]
+            yield draft.origin(place).problem(place, violation.message)
 
 
 def _some_backend(draft: Draft) -> Iterator[Violation]:
-    if not draft.settings.backends:
+    if not draft.settings.backends and not draft.settings.discovery.on:
         yield Violation(("backends",), "expected at least one backend, in the file or as --backend URL")
 
 
@@ -169,6 +176,22 @@ def _metrics_interval(draft: Draft) -> Iterator[Violation]:
     if 0 < interval < 1:
         message = f"expected 0 (never) or a number from 1 to 3600, got {interval:g}"
         yield Violation(("engine_metrics.interval_seconds",), message)
+
+
+def _tracing_possible(draft: Draft) -> Iterator[Violation]:
+    tracing = draft.settings.tracing
+    if tracing.endpoint is None:
+        return
+    if not _installed("opentelemetry.proto"):
+        message = "needs an extra that is not installed: pip install prefix_router[tracing]"
+        yield Violation(("tracing.endpoint",), message)
+
+
+def _installed(*packages: str) -> bool:
+    try:
+        return all(find_spec(package) is not None for package in packages)
+    except ModuleNotFoundError:  # not even what is above it
+        return False
 
 
 def _capture_possible(draft: Draft) -> Iterator[Violation]:

@@ -84,6 +84,7 @@ def _section(
 
 def _value(value: Schema, definitions: dict[str, Schema]) -> Schema:
     """The schema of one value, with closed sets written out and `${NAME}` as an alternative."""
+    value = {**value}  # a section that stands at two places is asked for twice
     reference = value.pop("$ref", None)
     if reference is not None:
         value = {"enum": definitions[reference.rpartition("/")[2]]["enum"], **value}
@@ -91,7 +92,16 @@ def _value(value: Schema, definitions: dict[str, Schema]) -> Schema:
     if is_free_text:
         return value
     if value.get("type") == "array":
-        return {**value, "default": list(value["default"])}  # JSON knows no tuple
+        return {**_list(value, definitions), "default": list(value["default"])}  # JSON knows no tuple
     default = {"default": value.pop("default")} if "default" in value else {}
     alternatives = value["anyOf"] if value.keys() == {"anyOf"} else [value]
+    alternatives = [_list(alternative, definitions) for alternative in alternatives]
     return {"anyOf": [*alternatives, {"$ref": "#/$defs/Variable"}], **default}
+
+
+def _list(value: Schema, definitions: dict[str, Schema]) -> Schema:
+    """The schema of a list with `${NAME}` as an alternative for each entry; any other schema as it is."""
+    items = value.get("items")
+    if items is None or "$ref" in items:
+        return value
+    return {**value, "items": _value(items, definitions)}

@@ -52,6 +52,7 @@ class GenerationApi:
         self.finished = Counter({"stop": 0, "length": 0, "abort": 0})
         self._driver = driver
         self._settings = settings
+        self._auto_tools = settings.enable_auto_tool_choice
         self._responses: OrderedDict[str, _StoredResponse] = OrderedDict()
 
     def add_routes(self, router: web.UrlDispatcher) -> None:
@@ -63,7 +64,7 @@ class GenerationApi:
         router.add_get("/v1/responses/{id}", self._show_response)
 
     async def _chat(self, request: web.Request) -> web.StreamResponse:
-        ask = asks.read_chat(asks.decode_body(await request.read()))
+        ask = asks.read_chat(asks.decode_body(await request.read()), auto_tools=self._auto_tools)
         return await self._generate(request, ask, self._plan(ask), ChatReply(self._head(ask)))
 
     async def _completion(self, request: web.Request) -> web.StreamResponse:
@@ -71,7 +72,7 @@ class GenerationApi:
         return await self._generate(request, ask, self._plan(ask), CompletionReply(self._head(ask)))
 
     async def _message(self, request: web.Request) -> web.StreamResponse:
-        ask = asks.read_messages(asks.decode_body(await request.read()))
+        ask = asks.read_messages(asks.decode_body(await request.read()), auto_tools=self._auto_tools)
         return await self._generate(request, ask, self._plan(ask), MessagesReply(self._head(ask)))
 
     async def _respond(self, request: web.Request) -> web.StreamResponse:
@@ -79,7 +80,7 @@ class GenerationApi:
         previous_id = body.get("previous_response_id")
         earlier = b"" if previous_id is None else self._find_response(str(previous_id)).conversation
         conversation = earlier + asks.render_conversation(body)
-        ask = asks.read_responses(body, conversation)
+        ask = asks.read_responses(body, conversation, auto_tools=self._auto_tools)
         job = self._plan(ask)
         reply = ResponsesReply(self._head(ask), previous_id, body.get("instructions"))
         if body.get("store") is not False:
@@ -145,6 +146,7 @@ class GenerationApi:
             model=self._served(ask),
             answers=len(ask.prompts) * ask.answers,
             include_usage=ask.include_usage,
+            call=ask.form.call,
         )
 
     def _served(self, ask: Ask) -> str:

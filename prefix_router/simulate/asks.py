@@ -6,12 +6,12 @@ and reuse is read: the prompts, how many answers, how many tokens, the model, th
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
 
-from prefix_router.simulate import prompts, tokens
+from prefix_router.simulate import forms, prompts, tokens
 from prefix_router.simulate.errors import InvalidRequestError
 
 MOST_ANSWERS = 128
@@ -23,7 +23,7 @@ class Ask:
     """A request for generated text.
 
     prompts: tokens of each prompt. answers: how many answers to each. max_tokens: of each answer, or None.
-    include_usage: whether a stream ends with the usage.
+    include_usage: whether a stream ends with the usage. form: what each answer has to be.
     """
 
     model: str | None
@@ -33,6 +33,7 @@ class Ask:
     stream: bool = False
     include_usage: bool = False
     cache_salt: str = ""
+    form: forms.Form = forms.WORDS
 
 
 def decode_body(data: bytes) -> dict[str, Any]:
@@ -46,23 +47,25 @@ def decode_body(data: bytes) -> dict[str, Any]:
     return body
 
 
-def read_chat(body: dict[str, Any]) -> Ask:
-    """`/v1/chat/completions`."""
-    limit = _positive(body, "max_completion_tokens") or _positive(body, "max_tokens")
-    return _ask(body, (prompts.render_chat(body),), limit, _answers(body))
+def read_chat(body: dict[str, Any], *, auto_tools: bool = False) -> Ask:
+    """`/v1/chat/completions`. auto_tools: whether the model may decide to call a tool; see `forms`."""
+    limit = read_positive(body, "max_completion_tokens") or read_positive(body, "max_tokens")
+    ask = _ask(body, (prompts.render_chat(body),), limit, _answers(body))
+    return replace(ask, form=forms.read_chat_form(body, auto_tools=auto_tools))
 
 
 def read_completion(body: dict[str, Any]) -> Ask:
     """`/v1/completions`."""
     rendered = prompts.render_completion(body.get("prompt"))
-    return _ask(body, rendered, _positive(body, "max_tokens"), _answers(body))
+    return _ask(body, rendered, read_positive(body, "max_tokens"), _answers(body))
 
 
-def read_messages(body: dict[str, Any]) -> Ask:
-    """`/v1/messages`, in the shape of the Anthropic API."""
+def read_messages(body: dict[str, Any], *, auto_tools: bool = False) -> Ask:
+    """`/v1/messages`, in the shape of the Anthropic API. auto_tools: as for `read_chat`."""
     if body.get("max_tokens") is None:
         raise InvalidRequestError("max_tokens is required", "max_tokens")
-    return _ask(body, (render_messages_prompt(body),), _positive(body, "max_tokens"))
+    ask = _ask(body, (render_messages_prompt(body),), read_positive(body, "max_tokens"))
+    return replace(ask, form=forms.read_messages_form(body, auto_tools=auto_tools))
 
 
 def render_messages_prompt(body: dict[str, Any]) -> bytes:
@@ -88,15 +91,19 @@ def render_conversation(body: dict[str, Any]) -> bytes:
     raise InvalidRequestError("input must be text or a list of items, and not empty", "input")
 
 
-def read_responses(body: dict[str, Any], conversation: bytes) -> Ask:
-    """`/v1/responses`; `conversation` is all its messages, earlier turns included."""
+def read_responses(body: dict[str, Any], conversation: bytes, *, auto_tools: bool = False) -> Ask:
+    """`/v1/responses`; `conversation` is all its messages, earlier turns included.
+
+    auto_tools: as for `read_chat`.
+    """
     prompt = (
         prompts.render_preamble(body)
         + prompts.render_system(body.get("instructions"))
         + conversation
         + prompts.render_role("assistant")
     )
-    return _ask(body, (prompt,), _positive(body, "max_output_tokens"))
+    ask = _ask(body, (prompt,), read_positive(body, "max_output_tokens"))
+    return replace(ask, form=forms.read_responses_form(body, auto_tools=auto_tools))
 
 
 def read_tokenize(body: dict[str, Any]) -> bytes:
@@ -131,13 +138,14 @@ def read_model(body: dict[str, Any]) -> str | None:
 
 
 def _answers(body: dict[str, Any]) -> int:
-    answers = _positive(body, "n") or 1
+    answers = read_positive(body, "n") or 1
     if answers > MOST_ANSWERS:
         raise InvalidRequestError(f"n must be at most {MOST_ANSWERS}, got {answers}", "n")
     return answers
 
 
-def _positive(body: dict[str, Any], name: str) -> int | None:
+def read_positive(body: dict[str, Any], name: str) -> int | None:
+    """A whole number of at least 1, or None when it is not given. Raises InvalidRequestError."""
     value = body.get(name)
     if value is None:
         return None

@@ -22,6 +22,10 @@ class ApiError(Exception):
             "error": {"message": self.message, "type": self.kind, "param": self.param, "code": self.status}
         }
 
+    def anthropic_body(self) -> dict[str, Any]:
+        """The same, as `/v1/messages` words it."""
+        return {"type": "error", "error": {"type": self.kind, "message": self.message}}
+
 
 class InvalidRequestError(ApiError):
     """The request is not what the API asks for, or its prompt is too long."""

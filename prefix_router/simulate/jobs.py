@@ -54,21 +54,35 @@ def plan(ask: Ask, model: str, settings: StandInSettings) -> Job:
     parent = xxhash.xxh3_64_intdigest(f"{model}\0{ask.cache_salt}".encode())
     requests = []
     outputs = []
+    finish_reason = ""
     for prompt in ask.prompts:
-        prompt_tokens = tokens.count(prompt)
-        output_tokens = _output_tokens(prompt_tokens, ask.max_tokens, settings)
-        seed = settings.seed + xxhash.xxh3_64_intdigest(prompt)
-        for answer in range(ask.answers):
-            output = tokens.generate(seed + answer, output_tokens)
+        finish_reason, answers = _write(ask, prompt, settings)
+        for output in answers:
             hashes = hash_blocks(prompt + output, settings.block_size, parent)
-            requests.append(EngineRequest(prompt_tokens, output_tokens, hashes))
+            requests.append(EngineRequest(tokens.count(prompt), tokens.count(output), hashes))
             outputs.append(output)
     return Job(
         requests=tuple(requests),
         outputs=tuple(outputs),
         answers_per_prompt=ask.answers,
-        finish_reason="stop" if ask.max_tokens is None else "length",
+        finish_reason=finish_reason,
     )
+
+
+def _write(ask: Ask, prompt: bytes, settings: StandInSettings) -> tuple[str, list[bytes]]:
+    """Why the answers to `prompt` end, and their tokens."""
+    prompt_tokens = tokens.count(prompt)
+    output_tokens = _output_tokens(prompt_tokens, ask.max_tokens, settings)
+    seed = settings.seed + xxhash.xxh3_64_intdigest(prompt)
+    formed = ask.form.text(seed)
+    if formed is None:
+        finish_reason = "stop" if ask.max_tokens is None else "length"
+        return finish_reason, [tokens.generate(seed + answer, output_tokens) for answer in range(ask.answers)]
+    # A form ends by itself, where words go on to the limit; a limit before its end cuts it.
+    whole = tokens.encode(formed)
+    longest = ask.max_tokens or settings.context_tokens - prompt_tokens
+    finish_reason = "stop" if tokens.count(whole) <= longest else "length"
+    return finish_reason, [whole[: longest * BYTES_PER_TOKEN]] * ask.answers
 
 
 def _output_tokens(prompt_tokens: int, max_tokens: int | None, settings: StandInSettings) -> int:

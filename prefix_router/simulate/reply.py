@@ -16,14 +16,29 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
+class ToolCall:
+    """A tool that an answer calls; the answer's text is its arguments, as JSON.
+
+    chosen_by_name: the client named the tool, which vLLM lets end with "stop", not with "tool_calls".
+    """
+
+    name: str
+    chosen_by_name: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class ReplyHead:
-    """What is known before the first token. `request_id` has no prefix; `created` is in Unix seconds."""
+    """What is known before the first token. `request_id` has no prefix; `created` is in Unix seconds.
+
+    call: the tool that each answer calls, or None for answers in words.
+    """
 
     request_id: str
     created: int
     model: str
     answers: int
     include_usage: bool
+    call: ToolCall | None = None
 
 
 @dataclass(frozen=True, slots=True)

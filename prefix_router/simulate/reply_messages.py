@@ -9,6 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
+from prefix_router.simulate.errors import InvalidRequestError
 from prefix_router.simulate.reply import Answer, ReplyHead, Usage, named_event
 
 if TYPE_CHECKING:
@@ -24,28 +27,35 @@ class MessagesReply:
     head: ReplyHead
 
     def whole(self, answers: Sequence[Answer], usage: Usage) -> dict[str, Any]:
-        """One message with one text block."""
+        """One message with one block: text, or the use of a tool.
+
+        Raises InvalidRequestError when the use of a tool was cut: its arguments are no JSON then.
+        """
         answer = answers[0]
-        content = [{"type": "text", "text": answer.text}]
-        return self._message(content, _STOP_REASONS[answer.finish_reason]) | {"usage": _usage(usage)}
+        content: list[dict[str, Any]] = [{"type": "text", "text": answer.text}]
+        if self.head.call is not None:
+            content = [self._block(_arguments(answer.text))]
+        return self._message(content, self._stop_reason(answer)) | {"usage": _usage(usage)}
 
     def opening(self, usage: Usage) -> bytes:
-        """The message without its content, and the start of its text block."""
+        """The message without its content, and the start of its block."""
         message = self._message([], None) | {
             "usage": {"input_tokens": usage.prompt_tokens, "output_tokens": 0}
         }
         return named_event({"type": "message_start", "message": message}) + named_event(
-            {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}}
+            {"type": "content_block_start", "index": 0, "content_block": self._block({})}
         )
 
     def delta(self, index: int, text: str, finish_reason: str | None) -> bytes:
-        """More text of the block."""
+        """More text of the block, or more of the tool's arguments."""
         delta = {"type": "text_delta", "text": text}
+        if self.head.call is not None:
+            delta = {"type": "input_json_delta", "partial_json": text}
         return named_event({"type": "content_block_delta", "index": index, "delta": delta})
 
     def closing(self, answers: Sequence[Answer], usage: Usage) -> bytes:
         """The end of the block, the reason and the usage, the end of the message."""
-        reason = _STOP_REASONS[answers[0].finish_reason]
+        reason = self._stop_reason(answers[0])
         return (
             named_event({"type": "content_block_stop", "index": 0})
             + named_event(
@@ -58,6 +68,17 @@ class MessagesReply:
             + named_event({"type": "message_stop"})
         )
 
+    def _block(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        call = self.head.call
+        if call is None:
+            return {"type": "text", "text": ""}
+        tool_id = f"chatcmpl-tool-{self.head.request_id}"
+        return {"type": "tool_use", "id": tool_id, "name": call.name, "input": arguments}
+
+    def _stop_reason(self, answer: Answer) -> str:
+        used = self.head.call is not None and answer.finish_reason == "stop"
+        return "tool_use" if used else _STOP_REASONS[answer.finish_reason]
+
     def _message(self, content: list[Any], stop_reason: str | None) -> dict[str, Any]:
         return {
             "id": f"msg_{self.head.request_id}",
@@ -68,6 +89,14 @@ class MessagesReply:
             "stop_reason": stop_reason,
             "stop_sequence": None,
         }
+
+
+def _arguments(text: str) -> dict[str, Any]:
+    try:
+        arguments: dict[str, Any] = msgspec.json.decode(text, type=dict[str, Any])
+    except msgspec.DecodeError as error:
+        raise InvalidRequestError(f"the call of the tool was cut: {error}", "max_tokens") from None
+    return arguments
 
 
 def _usage(usage: Usage) -> dict[str, int]:

@@ -1,4 +1,4 @@
-"""`/v1/responses`: the OpenAI Responses API as vLLM answers it, with one text message as its output."""
+"""`/v1/responses`: the OpenAI Responses API as vLLM answers it. Its output is one message or one call."""
 
 from __future__ import annotations
 
@@ -29,8 +29,9 @@ class ResponsesReply:
         """The response object with its output."""
         answer = answers[0]
         cut = answer.finish_reason == "length"
-        return self._response("incomplete" if cut else "completed") | {
-            "output": [self._item("incomplete" if cut else "completed", [_part(answer.text)])],
+        status = "incomplete" if cut else "completed"
+        return self._response(status) | {
+            "output": [self._output(status, answer.text)],
             "incomplete_details": {"reason": "max_output_tokens"} if cut else None,
             "usage": {
                 "input_tokens": usage.prompt_tokens,
@@ -46,17 +47,22 @@ class ResponsesReply:
         return self._response("in_progress")
 
     def opening(self, usage: Usage) -> bytes:
-        """The response, its message and the message's text part come into being, empty."""
+        """The response and its output come into being, empty: a message with a text part, or a call."""
         response = self.unfinished()
-        return (
-            self._event("response.created", response=response)
-            + self._event("response.in_progress", response=response)
-            + self._event("response.output_item.added", output_index=0, item=self._item("in_progress", []))
-            + self._event("response.content_part.added", **self._place(), part=_part(""))
-        )
+        begun = self._event("response.created", response=response)
+        begun += self._event("response.in_progress", response=response)
+        if self.head.call is not None:
+            item = self._function_call("in_progress", "")
+            return begun + self._event("response.output_item.added", output_index=0, item=item)
+        item = self._item("in_progress", [])
+        begun += self._event("response.output_item.added", output_index=0, item=item)
+        return begun + self._event("response.content_part.added", **self._place(), part=_part(""))
 
     def delta(self, index: int, text: str, finish_reason: str | None) -> bytes:
-        """More text of the part."""
+        """More text of the part, or more of the arguments of the call."""
+        if self.head.call is not None:
+            kind = "response.function_call_arguments.delta"
+            return self._event(kind, item_id=self._function_call_id, output_index=0, delta=text)
         return self._event("response.output_text.delta", **self._place(), delta=text, logprobs=[])
 
     def closing(self, answers: Sequence[Answer], usage: Usage) -> bytes:
@@ -66,10 +72,19 @@ class ResponsesReply:
         """
         text = answers[0].text
         response = self.whole(answers, usage)
+        item = response["output"][0]
+        if self.head.call is not None:
+            place = {"item_id": self._function_call_id, "output_index": 0}
+            kind = "response.function_call_arguments.done"
+            return (
+                self._event(kind, **place, name=self.head.call.name, arguments=text)
+                + self._event("response.output_item.done", output_index=0, item=item)
+                + self._event("response.completed", response=response)
+            )
         return (
             self._event("response.output_text.done", **self._place(), text=text, logprobs=[])
             + self._event("response.content_part.done", **self._place(), part=_part(text))
-            + self._event("response.output_item.done", output_index=0, item=response["output"][0])
+            + self._event("response.output_item.done", output_index=0, item=item)
             + self._event("response.completed", response=response)
         )
 
@@ -89,6 +104,26 @@ class ResponsesReply:
             "status": status,
             "content": content,
         }
+
+    @property
+    def _function_call_id(self) -> str:
+        return f"fc_{self.head.request_id}"
+
+    def _function_call(self, status: str, arguments: str) -> dict[str, Any]:
+        assert self.head.call is not None
+        return {
+            "id": self._function_call_id,
+            "call_id": f"call_{self.head.request_id}",
+            "type": "function_call",
+            "status": status,
+            "name": self.head.call.name,
+            "arguments": arguments,
+        }
+
+    def _output(self, status: str, text: str) -> dict[str, Any]:
+        if self.head.call is not None:
+            return self._function_call(status, text)
+        return self._item(status, [_part(text)])
 
     def _response(self, status: str) -> dict[str, Any]:
         return {

@@ -22,10 +22,11 @@ from prefix_router.engine.engine import Engine
 from prefix_router.engine.limits import EngineLimits
 from prefix_router.simulate.api import GenerationApi
 from prefix_router.simulate.api_info import InfoApi
+from prefix_router.simulate.api_pooling import PoolingApi
 from prefix_router.simulate.driver import EngineDriver
 from prefix_router.simulate.metrics import EngineMetrics
 from prefix_router.simulate.settings import StandInSettings, add_arguments, read_arguments
-from prefix_router.simulate.wire import answer_errors
+from prefix_router.simulate.wire import answer_errors, require_key
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -100,10 +101,14 @@ class SimulatedVllm:
         await self.stop()
 
     def _application(self) -> web.Application:
-        application = web.Application(client_max_size=_UNBOUNDED, middlewares=[answer_errors])
+        guards = [require_key(self.settings.api_keys)] if self.settings.api_keys else []
+        application = web.Application(client_max_size=_UNBOUNDED, middlewares=[*guards, answer_errors])
         generation = GenerationApi(self._driver, self.settings)
         metrics = EngineMetrics(self._driver, self.settings.models[0], generation.finished)
-        generation.add_routes(application.router)
+        if self.settings.runner == "pooling":
+            PoolingApi(self._driver, self.settings).add_routes(application.router)
+        else:
+            generation.add_routes(application.router)
         InfoApi(self._driver, self.settings, metrics).add_routes(application.router)
         return application
 

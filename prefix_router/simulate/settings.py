@@ -23,6 +23,9 @@ class StandInSettings:
     output_tokens: length of an answer whose request does not limit it.
     seed: varies the generated text.
     startup_delay_seconds: wall clock time before the port opens.
+    runner: "generate" serves the routes that generate text, "pooling" the one that makes embeddings.
+    enable_auto_tool_choice: whether the model may decide to call a tool; see `forms`.
+    api_keys: if there are any, paths below /v1 need one of them as a bearer token.
     """
 
     models: tuple[str, ...] = ("simulated-model",)
@@ -35,6 +38,9 @@ class StandInSettings:
     output_tokens: int = 64
     seed: int = 0
     startup_delay_seconds: float = 0.0
+    runner: str = "generate"
+    enable_auto_tool_choice: bool = False
+    api_keys: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.models:
@@ -113,6 +119,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="SECONDS",
         help="wait before the port opens, as for weights to load (default: %(default)s)",
     )
+    add(
+        "--runner",
+        choices=("generate", "pooling"),
+        default=default.runner,
+        help="generate text, or make embeddings (default: %(default)s)",
+    )
+    add(
+        "--enable-auto-tool-choice",
+        action="store_true",
+        help="let the model decide to call a tool: the first one, once (default: it answers in words)",
+    )
+    add(
+        "--api-key",
+        dest="api_keys",
+        metavar="KEY",
+        action="append",
+        help="ask for this bearer token below /v1; repeat it for more (default: no login)",
+    )
 
 
 def read_arguments(arguments: argparse.Namespace) -> StandInSettings:
@@ -129,6 +153,9 @@ def read_arguments(arguments: argparse.Namespace) -> StandInSettings:
         output_tokens=arguments.output_tokens,
         seed=arguments.seed,
         startup_delay_seconds=arguments.startup_delay,
+        runner=arguments.runner,
+        enable_auto_tool_choice=arguments.enable_auto_tool_choice,
+        api_keys=tuple(arguments.api_keys or ()),
     )
 
 

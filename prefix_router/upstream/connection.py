@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from ssl import SSLError
 from typing import cast
 
 import httptools
@@ -20,6 +21,7 @@ import httptools
 from prefix_router.upstream.deadline import Deadline
 from prefix_router.upstream.errors import ErrorKind, UpstreamError
 from prefix_router.upstream.response import Response
+from prefix_router.upstream.tls_failures import refuses_ours, tls_failure
 
 READ_HIGH_WATER_BYTES = 128 * 1024
 """Unread body bytes at which the socket is no longer read, so that a slow client slows its backend."""
@@ -28,6 +30,8 @@ MAX_RESPONSE_HEAD_BYTES = 256 * 1024
 
 JOINED_BYTES = 64 * 1024
 """A body up to this size is copied behind its head, which costs less than sending it separately."""
+
+_JUST_MADE_SECONDS = 1.0
 
 _NOTED = frozenset(
     {b"content-length", b"content-type", b"content-encoding", b"connection", b"transfer-encoding"}
@@ -47,6 +51,7 @@ class Connection(asyncio.Protocol):
         "_head_waiter",
         "_idle_seconds",
         "_loop",
+        "_made_at",
         "_message_ended",
         "_method",
         "_on_closed",
@@ -90,6 +95,7 @@ class Connection(asyncio.Protocol):
         self._reading_paused = False
         self._writing_paused = False
         self._closed = False
+        self._made_at = 0.0
         self.exchanges = 0
         self.idle_since = 0.0
 
@@ -235,6 +241,7 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Keep the transport."""
         self._transport = cast("asyncio.Transport", transport)
+        self._made_at = self._loop.time()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """End the running exchange: well, if its body ends with the connection, as broken otherwise."""
@@ -244,12 +251,21 @@ class Connection(asyncio.Protocol):
             self._close()
             response.finish()
         elif self._head_waiter is not None and self._head_bytes == 0:
-            self.fail(ErrorKind.RESET, _lost(exc))
+            # In TLS 1.3 a server judges the client's certificate when the handshake is over for the client.
+            detail = _lost(exc)
+            if not isinstance(exc, SSLError) and self._judged_ours_lately():
+                detail += " right after the TLS handshake: perhaps it asks for another certificate of ours"
+            self.fail(ErrorKind.BAD_CERTIFICATE if refuses_ours(exc) else ErrorKind.RESET, detail)
         elif self._head_waiter is not None:
             self.fail(ErrorKind.BAD_RESPONSE, f"response head broke off ({_lost(exc)})")
         else:
             self.fail(ErrorKind.TRUNCATED, _lost(exc))
         self._transport = None
+
+    def _judged_ours_lately(self) -> bool:
+        """Whether the TLS handshake has only just been: many servers refuse a certificate without a word."""
+        in_tls = self._transport is not None and self._transport.get_extra_info("sslcontext") is not None
+        return in_tls and self.exchanges == 1 and self._loop.time() - self._made_at < _JUST_MADE_SECONDS
 
     def pause_writing(self) -> None:
         """Stop a streamed request body."""
@@ -405,4 +421,6 @@ def _seen(task: asyncio.Task[None]) -> None:
 
 
 def _lost(exc: Exception | None) -> str:
-    return "closed by the backend" if exc is None else f"{type(exc).__name__}: {exc}"
+    if exc is None:
+        return "closed by the backend"
+    return tls_failure(exc) if isinstance(exc, SSLError) else f"{type(exc).__name__}: {exc}"

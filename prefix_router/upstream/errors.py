@@ -17,6 +17,9 @@ class ErrorKind(Enum):
     CONNECT_FAILED = "connect_failed"
     """No connection in time, or not this time (a name server's hiccup, a failed TLS handshake): a hint, no
     proof. Nothing was sent."""
+    BAD_CERTIFICATE = "bad_certificate"
+    """The backend's certificate is not accepted (expired, another name, an unknown authority), or the backend
+    does not accept the router's. No part of the request has been worked on."""
     EXHAUSTED = "exhausted"
     """The router itself has no socket, port or memory left: says nothing of the backend. Nothing was sent."""
     RESET = "reset"

@@ -15,12 +15,13 @@ import socket
 from collections.abc import AsyncIterator, Awaitable
 from contextlib import suppress
 from dataclasses import dataclass
-from ssl import SSLContext, SSLError
+from ssl import SSLCertVerificationError, SSLContext, SSLError
 
 from prefix_router.upstream.connection import Connection
 from prefix_router.upstream.errors import ErrorKind, UpstreamError
 from prefix_router.upstream.patience import Patience
 from prefix_router.upstream.response import Response
+from prefix_router.upstream.tls_failures import refuses_ours, tls_failure
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +43,20 @@ class Pool:
     `timeouts` may be assigned: they hold for exchanges and idle connections from then on.
     """
 
-    def __init__(self, host: str, port: int, timeouts: Timeouts, ssl: SSLContext | None = None) -> None:
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        timeouts: Timeouts,
+        ssl: SSLContext | None = None,
+        server_name: str | None = None,
+    ) -> None:
+        """ssl: for TLS. server_name: whom the certificate must be for, also sent as SNI; else `host`."""
         self._host = host
         self._port = port
         self.timeouts = timeouts
         self._ssl = ssl
+        self._server_name = server_name if ssl is not None else None
         self._idle: list[Connection] = []
         self._reaper: asyncio.TimerHandle | None = None
         self._closed = False
@@ -116,6 +126,7 @@ class Pool:
                     self._host,
                     self._port,
                     ssl=self._ssl,
+                    server_hostname=self._server_name,
                 )
         except TimeoutError as error:
             raise UpstreamError(ErrorKind.CONNECT_FAILED, f"{where}: none within {seconds:g} s") from error
@@ -159,6 +170,8 @@ _OURS = frozenset(
 
 def _kind(error: OSError) -> ErrorKind:
     """Tell a backend that is not there from a moment's trouble, and both from trouble of our own."""
+    if isinstance(error, SSLCertVerificationError) or refuses_ours(error):
+        return ErrorKind.BAD_CERTIFICATE
     if isinstance(error, SSLError):
         return ErrorKind.CONNECT_FAILED
     if isinstance(error, socket.gaierror):
@@ -173,6 +186,10 @@ def _kind(error: OSError) -> ErrorKind:
 
 def _cause(error: OSError) -> str:
     """The system's own words: event loops put addresses and tuples into theirs."""
-    if error.errno is None or isinstance(error, socket.gaierror | SSLError):
+    if isinstance(error, SSLCertVerificationError):
+        return f"its certificate is not accepted: {error.verify_message.rstrip('.')}"
+    if isinstance(error, SSLError):
+        return tls_failure(error)
+    if error.errno is None or isinstance(error, socket.gaierror):
         return str(error)
     return os.strerror(error.errno)

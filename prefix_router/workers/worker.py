@@ -33,6 +33,7 @@ from prefix_router.proxy.tasks import TaskGroup
 from prefix_router.proxy.upstreams import Upstreams
 from prefix_router.settings.model import Settings
 from prefix_router.shutdown import stop_unless_hurried
+from prefix_router.tls import TlsFileError
 from prefix_router.tokenization import TokenizerError
 from prefix_router.workers.journal import Journal
 from prefix_router.workers.link import PoolLink
@@ -51,7 +52,7 @@ class Worker:
     """What one worker consists of. `start` it, `stop` it; not reusable."""
 
     def __init__(self, begin: Begin, counts_descriptor: int, link: PoolLink) -> None:
-        """Build the parts; nothing listens. Raises TokenizerError, OSError."""
+        """Build the parts; nothing listens. Raises TokenizerError, TlsFileError, OSError."""
         self._settings = begin.settings
         self._link = link
         self._listeners = begin.listeners
@@ -61,7 +62,7 @@ class Worker:
         policy = policy_of(begin.settings)
         self._sharing = Sharing(Journal(begin.journal, begin.settings.workers), begin.process)
         self._sharing.share(policy.decider.strategy)
-        self._upstreams = Upstreams(policy.timeouts)
+        self._upstreams = Upstreams(policy.timeouts, policy.backend_tls)
         self._access_log = AccessLog(requests=begin.settings.logging.access)
         self._data = DataPort(
             begin.settings,
@@ -121,7 +122,7 @@ class Worker:
         if isinstance(change, Reconfigure):
             try:
                 policy = await asyncio.to_thread(policy_of, change.settings, policy)
-            except TokenizerError as error:  # the pool could read it a moment ago
+            except (TokenizerError, TlsFileError) as error:  # the pool could read it a moment ago
                 logger.error("requests are still read by the old settings: %s", error)
         # From here on without an await: no request may see the new fleet with the old settings.
         self._replica.put_in_place(view, ring)
@@ -132,6 +133,7 @@ class Worker:
             self._access_log.requests = change.settings.logging.access
             set_level(change.settings.logging.level.value)
             self._settings = change.settings
+            await self._data.settled()
         self._link.channel.send(Confirmed(view.version))
 
     async def _beat(self) -> None:
@@ -154,7 +156,7 @@ async def serve(control: socket.socket, counts_descriptor: int) -> int:
         await worker.start()
         spare_what_lives_on()
         await worker.run()
-    except (OSError, TokenizerError) as error:
+    except (OSError, TokenizerError, TlsFileError) as error:
         link.channel.send(Failed(str(error)))
         return 1
     finally:

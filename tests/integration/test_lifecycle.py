@@ -137,6 +137,7 @@ async def test_new_connections_are_taken_for_a_window_in_which_readiness_already
         router_process("--backend", backend.url, "--shutdown-delay-seconds", "600") as router,
     ):
         assert (await answer_on_a_new_connection(router, "/health")).status == 200
+        await eventually(router.readiness, lambda status: status == 200)  # the first probes are over
         router.signal(signal.SIGTERM)
         await eventually(router.readiness, lambda status: status == 503)
         answer = await answer_on_a_new_connection(router)

@@ -1,4 +1,4 @@
-"""The Grafana dashboard as the tests read it: its panels, and its queries with the variables filled in."""
+"""The Grafana dashboards as the tests read them: panels, and queries with the variables filled in."""
 
 from __future__ import annotations
 
@@ -9,16 +9,18 @@ from typing import Any
 
 from tests.support.tools import ROOT
 
-PATH = ROOT / "config" / "grafana" / "dashboards" / "prefix-router.json"
+FOLDER = ROOT / "config" / "grafana" / "dashboards"
+PATHS = tuple(sorted(FOLDER.glob("*.json")))
 
-_FILLED_IN = {"$__rate_interval": "1m", "$router": ".*"}
-"""What Grafana would put in: four scrape intervals or more, and the variable at `All`."""
+_FILLED_IN = {"$__rate_interval": "1m", "$job": ".*", "$instance": ".*", "$backend": ".*"}
+"""What Grafana would put in: four scrape intervals or more, and each variable at `All`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Query:
     """One PromQL expression of one panel, and how its series are named."""
 
+    dashboard: str
     panel: str
     expression: str
     legend: str
@@ -32,7 +34,7 @@ class Query:
     def labels(self) -> set[str]:
         """The labels it selects, groups and names by."""
         selected = re.findall(r"(\w+)(?:=~|!=|=)\"", self.expression)
-        grouped = re.findall(r"\bby \(([^)]*)\)", self.expression)
+        grouped = re.findall(r"\b(?:by|on) \(([^)]*)\)", self.expression)
         named = re.findall(r"\{\{(\w+)\}\}", self.legend)
         return {*selected, *named, *(label for group in grouped for label in group.split(", ") if label)}
 
@@ -47,17 +49,20 @@ class Query:
         return text
 
 
-def load() -> dict[str, Any]:
-    """Read the whole dashboard."""
-    document: dict[str, Any] = json.loads(PATH.read_text(encoding="utf-8"))
-    return document
+def load_all() -> dict[str, dict[str, Any]]:
+    """Every dashboard, by the name of its file without the ending."""
+    return {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in PATHS}
 
 
 def queries() -> list[Query]:
-    """Every query of every panel, in the order of the page, and those of the annotations."""
-    document = load()
-    targets = [
-        (panel["title"], target) for panel in document["panels"] for target in panel.get("targets", ())
-    ]
-    targets += [(annotation["name"], annotation) for annotation in document["annotations"]["list"]]
-    return [Query(title, target["expr"], target.get("legendFormat", "")) for title, target in targets]
+    """Every query of every panel, in the order of the pages, and those of the annotations."""
+    found = []
+    for name, document in load_all().items():
+        targets = [
+            (panel["title"], target) for panel in document["panels"] for target in panel.get("targets", ())
+        ]
+        targets += [(mark["name"], mark) for mark in document["annotations"]["list"]]
+        found += [
+            Query(name, title, target["expr"], target.get("legendFormat", "")) for title, target in targets
+        ]
+    return found

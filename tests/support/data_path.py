@@ -157,6 +157,7 @@ class _Request:
         self.content_length = None if "Transfer-Encoding" in headers else length
         self.body_exists = bool(client.body)
         self.remote = "10.0.0.9"
+        self.scheme = b"http"
         self.transport = _Transport(client)
         self.connection = self
 

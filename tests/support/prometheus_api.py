@@ -41,6 +41,11 @@ class PrometheusApi:
         targets = self._get("targets", state="active")["activeTargets"]
         return {target["scrapeUrl"]: target["health"] for target in targets}
 
+    def rules(self) -> dict[str, str]:
+        """Name of each alerting rule -> what its last evaluation met: "" when all was well."""
+        groups = self._get("rules", type="alert")["groups"]
+        return {rule["name"]: rule.get("lastError", "") for group in groups for rule in group["rules"]}
+
     def _get(self, what: str, **parameters: str) -> Any:
         query = urllib.parse.urlencode(parameters)
         with urllib.request.urlopen(f"{self.url}/api/v1/{what}?{query}", timeout=10) as response:

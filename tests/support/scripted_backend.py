@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
+import ssl
 import struct
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
@@ -126,12 +127,13 @@ Script = Callable[[Conversation], Awaitable[None]]
 class ScriptedBackend:
     """Listens on a free loopback port and plays `script` on every connection, then closes it."""
 
-    def __init__(self, script: Script, host: str = "127.0.0.1") -> None:
+    def __init__(self, script: Script, host: str = "127.0.0.1", tls: ssl.SSLContext | None = None) -> None:
         self.script = script
         self.requests: list[ReceivedRequest] = []
         self.conversations: list[Conversation] = []
         self.asked = asyncio.Event()
         self._host = host
+        self._tls = tls
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self.port = 0
@@ -140,7 +142,7 @@ class ScriptedBackend:
     def url(self) -> str:
         """Where it listens."""
         host = f"[{self._host}]" if ":" in self._host else self._host
-        return f"http://{host}:{self.port}"
+        return f"{'http' if self._tls is None else 'https'}://{host}:{self.port}"
 
     @property
     def work(self) -> list[ReceivedRequest]:
@@ -156,7 +158,9 @@ class ScriptedBackend:
 
     async def start(self) -> None:
         """Listen (again, on the same port as before)."""
-        self._server = await asyncio.start_server(self._connected, self._host, self.port, limit=1 << 20)
+        self._server = await asyncio.start_server(
+            self._connected, self._host, self.port, limit=1 << 20, ssl=self._tls
+        )
         self.port = self._server.sockets[0].getsockname()[1]
 
     async def stop(self) -> None:

@@ -16,7 +16,10 @@ from prefix_router.settings.schema import json_schema
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-COMMANDS = ("serve", "check-config", "schema", "explain", "simulated-vllm", "demo", "simulate", "analyze")
+COMMANDS = (
+    "serve", "check-config", "schema", "explain", "simulated-vllm", "demo", "stack", "simulate", "analyze",
+    "hash-key",
+)  # fmt: skip
 
 
 @pytest.fixture
@@ -137,7 +140,7 @@ def test_serve_needs_no_file(substitute: Callable[..., None]) -> None:
     substitute("prefix_router.lifecycle", serve=serve)
     assert cli.main(["serve", "--backend", "http://h:1", "--worker-urls", "h:2,h:3", "--port", "0"]) == 0
     assert [backend.name for backend in serve.given.backends] == ["h:1", "h:2", "h:3"]
-    assert serve.more == (None,)
+    assert serve.more == (None, None)
 
 
 def test_nothing_is_started_from_a_configuration_with_mistakes(
@@ -239,6 +242,7 @@ def test_explain_names_a_request_that_cannot_be_read(
     [
         ("simulated-vllm", "prefix_router.simulate.server"),
         ("demo", "prefix_router.demo"),
+        ("stack", "prefix_router.demo.stack"),
         ("simulate", "prefix_router.fleetsim.command"),
     ],
 )

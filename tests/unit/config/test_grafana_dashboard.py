@@ -1,4 +1,4 @@
-"""The Grafana dashboard and its provisioning, read. tests/integration/test_compose.py runs its queries."""
+"""The Grafana dashboards and their provisioning, read. tests/integration/test_monitoring.py runs them."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
+import pytest
 import yaml
 
 from prefix_router.observe.catalogue import CATALOGUE, PREFIX, Metric
@@ -21,10 +22,11 @@ from tests.support.tools import ROOT, tool
 if TYPE_CHECKING:
     from pathlib import Path
 
-DASHBOARD = dashboard.load()
-PANELS: list[dict[str, Any]] = DASHBOARD["panels"]
+DASHBOARDS = dashboard.load_all()
 PROVISIONING = ROOT / "config" / "grafana" / "provisioning"
 GRAFANA = load_services()["grafana"]
+
+each_dashboard = pytest.mark.parametrize("page", DASHBOARDS.values(), ids=list(DASHBOARDS))
 
 
 def provisioned(folder: str, what: str) -> dict[str, Any]:
@@ -75,7 +77,13 @@ def test_every_query_obeys_the_choice_of_routers() -> None:
     for query in dashboard.queries():
         selectors = re.findall(r"\w+\{([^}]*)\}", query.expression)
         assert selectors
-        assert all('instance=~"$router"' in selector for selector in selectors), query
+        assert all(s.startswith('job=~"$job", instance=~"$instance"') for s in selectors), query
+
+
+def test_a_query_whose_lines_are_backends_obeys_the_choice_of_backends() -> None:
+    for query in dashboard.queries():
+        if {"{{backend}}", "{{home}}", "from {{home}}"} & {query.legend}:
+            assert re.search(r'(?:backend|home)=~"\$backend"', query.expression), query
 
 
 def test_no_metric_is_asked_for_without_a_selector() -> None:
@@ -84,22 +92,25 @@ def test_no_metric_is_asked_for_without_a_selector() -> None:
         assert bare == [], query
 
 
-def test_panels_have_ids_and_titles_of_their_own() -> None:
-    ids = [panel["id"] for panel in PANELS]
-    titles = [panel["title"] for panel in PANELS]
+@each_dashboard
+def test_panels_have_ids_and_titles_of_their_own(page: dict[str, Any]) -> None:
+    ids = [panel["id"] for panel in page["panels"]]
+    titles = [panel["title"] for panel in page["panels"]]
     assert len(ids) == len(set(ids))
     assert len(titles) == len(set(titles))
 
 
-def test_targets_of_a_panel_have_reference_letters_of_their_own() -> None:
-    for panel in PANELS:
+@each_dashboard
+def test_targets_of_a_panel_have_reference_letters_of_their_own(page: dict[str, Any]) -> None:
+    for panel in page["panels"]:
         letters = [target["refId"] for target in panel.get("targets", ())]
         assert len(letters) == len(set(letters)), panel["title"]
 
 
-def test_panels_stay_on_the_page_and_do_not_overlap() -> None:
+@each_dashboard
+def test_panels_stay_on_the_page_and_do_not_overlap(page: dict[str, Any]) -> None:
     taken: dict[tuple[int, int], str] = {}
-    for panel in PANELS:
+    for panel in page["panels"]:
         at = panel["gridPos"]
         assert at["x"] + at["w"] <= 24
         columns, lines = range(at["x"], at["x"] + at["w"]), range(at["y"], at["y"] + at["h"])
@@ -108,15 +119,17 @@ def test_panels_stay_on_the_page_and_do_not_overlap() -> None:
             taken[cell] = panel["title"]
 
 
-def test_every_panel_says_what_it_shows() -> None:
-    assert all(panel["description"].endswith(".") for panel in PANELS if panel["type"] != "row")
+@each_dashboard
+def test_every_panel_says_what_it_shows(page: dict[str, Any]) -> None:
+    assert all(panel["description"].endswith(".") for panel in page["panels"] if panel["type"] != "row")
 
 
-def test_everything_reads_the_data_source_that_is_provisioned() -> None:
+@each_dashboard
+def test_everything_reads_the_data_source_that_is_provisioned(page: dict[str, Any]) -> None:
     uid = provisioned("datasources", "datasources")["uid"]
-    [choice] = [v for v in DASHBOARD["templating"]["list"] if v["type"] == "datasource"]
+    [choice] = [v for v in page["templating"]["list"] if v["type"] == "datasource"]
     assert choice["current"]["value"] == uid
-    sources = list(values_of("datasource", DASHBOARD))
+    sources = list(values_of("datasource", page))
     assert sources
     assert all(source == {"type": "prometheus", "uid": f"${{{choice['name']}}}"} for source in sources)
 
@@ -132,16 +145,19 @@ def test_the_data_source_is_the_prometheus_of_compose_at_its_scrape_interval() -
 def test_dashboards_are_loaded_from_where_compose_mounts_them() -> None:
     mounts = {mount.target: mount.source for mount in GRAFANA.mounts}
     folder = provisioned("dashboards", "providers")["options"]["path"]
-    assert mounts[folder] == dashboard.PATH.parent
+    assert mounts[folder] == dashboard.FOLDER
     home = GRAFANA.environment["GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH"]
-    assert home == f"{folder}/{dashboard.PATH.name}"
+    assert home == f"{folder}/fleet.json"
     for kind in ("datasources", "dashboards"):
         assert mounts[f"/etc/grafana/provisioning/{kind}"] == PROVISIONING / kind
 
 
 def test_every_reason_has_one_colour_wherever_it_is_drawn() -> None:
     drawn = [
-        panel for panel in PANELS if any(t["legendFormat"] == "{{reason}}" for t in panel.get("targets", ()))
+        panel
+        for page in DASHBOARDS.values()
+        for panel in page["panels"]
+        if any(target["legendFormat"] == "{{reason}}" for target in panel.get("targets", ()))
     ]
     assert drawn
     for panel in drawn:
@@ -149,11 +165,46 @@ def test_every_reason_has_one_colour_wherever_it_is_drawn() -> None:
         assert {reason.value for reason in Reason} <= named, panel["title"]
 
 
-def test_every_health_state_has_a_name_and_a_number_in_the_health_panel() -> None:
-    [panel] = [panel for panel in PANELS if panel["type"] == "state-timeline"]
+@pytest.mark.parametrize("name", ["fleet", "scale-out"])
+def test_every_health_state_has_a_name_and_a_number_in_the_health_panel(name: str) -> None:
+    [panel] = [panel for panel in DASHBOARDS[name]["panels"] if panel["type"] == "state-timeline"]
     [mapping] = panel["fieldConfig"]["defaults"]["mappings"]
     names = {number: shown["text"] for number, shown in mapping["options"].items()}
     [target] = panel["targets"]
     asked = dict(re.findall(r'(\d) \* prefix_router_backend_state\{[^}]*state="(\w+)"', target["expr"]))
     assert names == asked
     assert set(names.values()) == {state.value for state in BackendState}
+
+
+def test_there_are_three_pages_that_lead_to_each_other() -> None:
+    assert set(DASHBOARDS) == {"fleet", "routing", "scale-out"}
+    assert len({page["uid"] for page in DASHBOARDS.values()}) == len(DASHBOARDS)
+    for page in DASHBOARDS.values():
+        [link] = page["links"]
+        assert set(link["tags"]) <= set(page["tags"])
+        assert link["includeVars"]
+        assert link["keepTime"]
+
+
+@each_dashboard
+def test_every_variable_is_used_and_asks_for_what_exists(page: dict[str, Any]) -> None:
+    text = str(page["panels"])
+    for variable in page["templating"]["list"]:
+        assert f"${variable['name']}" in text or f"${{{variable['name']}}}" in text, variable["name"]
+        if variable["type"] == "query":
+            [metric, label] = re.findall(
+                r"label_values\((\w+)[^,]*(?:\{.*\})?, (\w+)\)", variable["definition"]
+            )[0]
+            assert in_the_catalogue(metric) is not None
+            assert label == variable["name"]
+
+
+@each_dashboard
+def test_reloads_and_changes_of_health_are_marked(page: dict[str, Any]) -> None:
+    marked = " ".join(mark["expr"] for mark in page["annotations"]["list"])
+    for name in (
+        "config_last_reload_success_timestamp_seconds",
+        "config_reloads_total",
+        "health_transitions_total",
+    ):
+        assert PREFIX + name in marked

@@ -1,28 +1,6 @@
 from __future__ import annotations
 
-import re
-from pathlib import Path
-
-from prefix_router.observe.catalogue import CATALOGUE, PREFIX, Kind
-
-DOCUMENT = Path(__file__).parents[3] / "docs" / "metrics.md"
-
-
-def documented() -> list[tuple[str, str, tuple[str, ...]]]:
-    """Name, type and labels of each row of the document's table."""
-    rows = re.findall(r"^\| `(\w+)` \| (\w+) \| ([^|]*) \|", DOCUMENT.read_text(), re.MULTILINE)
-    return [(name, kind, tuple(re.findall(r"`(\w+)`", labels))) for name, kind, labels in rows]
-
-
-def test_the_document_lists_every_metric_with_its_type_and_labels_and_no_other() -> None:
-    assert documented() == [(metric.name, metric.kind.value, metric.labels) for metric in CATALOGUE]
-
-
-def test_the_document_uses_no_name_that_does_not_exist() -> None:
-    known = {PREFIX + metric.name for metric in CATALOGUE}
-    used = set(re.findall(rf"\b{PREFIX}\w+", DOCUMENT.read_text())) - {PREFIX}
-    assert used
-    assert {re.sub("_(bucket|count|sum)$", "", name) for name in used} <= known
+from prefix_router.observe.catalogue import CATALOGUE, GROUPS, Kind, Metric
 
 
 def test_names_are_unique_and_say_what_they_count() -> None:
@@ -32,3 +10,28 @@ def test_names_are_unique_and_say_what_they_count() -> None:
         assert metric.name.endswith("_total") == (metric.kind is Kind.COUNTER), metric.name
         if metric.kind in (Kind.HISTOGRAM, Kind.SUMMARY):
             assert metric.name.endswith("_seconds"), metric.name
+
+
+def test_a_metric_in_seconds_says_so_in_its_name() -> None:
+    for metric in CATALOGUE:
+        assert metric.name.removesuffix("_total").endswith("_seconds") == (metric.unit == "seconds")
+
+
+def test_every_metric_says_what_it_means_and_when_to_look() -> None:
+    for metric in CATALOGUE:
+        assert metric.unit, metric.name
+        assert metric.meaning.endswith("."), metric.name
+        assert metric.look_when.endswith((".", "?")), metric.name
+
+
+def test_the_help_of_the_exposition_is_the_meaning_without_markdown() -> None:
+    metric = Metric("x", Kind.GAUGE, (), "1", "`a` of [operations.md](operations.md#a).", "Never.")
+    assert metric.help == "a of operations.md."
+    for metric in CATALOGUE:
+        assert "`" not in metric.help
+        assert "](" not in metric.help
+
+
+def test_no_group_is_empty_and_no_title_comes_twice() -> None:
+    assert all(group.metrics for group in GROUPS)
+    assert len({group.title for group in GROUPS}) == len(GROUPS)

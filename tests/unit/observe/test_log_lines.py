@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from prefix_router.observe.events import Outcome, RequestRecord, RetryCause
+from prefix_router.observe.events import Outcome, RequestRecord, RetryCause, TraceRecord
 from prefix_router.observe.log_lines import (
     MAX_VALUE_CHARACTERS,
     JsonFormatter,
@@ -66,6 +66,8 @@ def record(message: str = "m", **attributes: Any) -> logging.LogRecord:
 def test_the_access_line_of_a_request() -> None:
     assert request_fields(finished()) == {
         "request_id": "r1",
+        "trace_id": None,
+        "client_address": None,
         "method": "POST",
         "path": "/v1/chat/completions",
         "api": "chat",
@@ -178,3 +180,9 @@ def test_cut_leaves_what_fits() -> None:
 def test_printable_escapes_what_is_not_and_keeps_what_is_asked_for() -> None:
     assert printable("a\tb\nc\x00é") == "a\\tb\\nc\\x00é"
     assert printable("a\tb\nc\x00é", keep="\n\t") == "a\tb\nc\\x00é"
+
+
+def test_a_line_names_its_trace_while_requests_are_traced() -> None:
+    trace = TraceRecord("4bf92f3577b34da6a3ce929d0e0e4736", 5, None, 0, "", False, 0)
+    assert request_fields(finished(trace=trace))["trace_id"] == trace.trace_id
+    assert request_fields(finished())["trace_id"] is None

@@ -13,6 +13,7 @@ from prefix_router import __version__
 from prefix_router.observe.catalogue import CATALOGUE, PREFIX
 from prefix_router.observe.events import (
     BackendChanged,
+    DiscoveryStatus,
     EngineSample,
     Outcome,
     RequestRecord,
@@ -60,7 +61,7 @@ def in_flight() -> dict[str, int]:
 
 @pytest.fixture
 def metrics(in_flight: dict[str, int]) -> Metrics:
-    made = Metrics(lambda: in_flight)
+    made = Metrics(lambda: in_flight, key_shares=lambda: {A: 0.25, B: 0.75})
     made.set_backends([A, B])
     return made
 
@@ -451,6 +452,8 @@ class TestRender:
         finish(shared_tokens=900, prompt_length=1000, expected_tokens=900)
         metrics.backend_changed(changed(A, BackendState.HEALTHY))
         metrics.engine_sampled(EngineSample(A, 1, 2, 0.5, 1000, 900))
+        metrics.certificate_ends = {"listen.tls": 1.0}
+        metrics.discovery = lambda: [DiscoveryStatus("dns", True, 2, 1, 1.0, None)]
         families = Scrape(metrics).families
         for metric in CATALOGUE:
             samples = families[PREFIX + metric.name.removesuffix("_total")].samples
@@ -524,6 +527,28 @@ def test_who_drains_and_how_much_runs_is_read_at_scrape_time() -> None:
     active[0] = 0
     scrape = Scrape(metrics)
     assert (scrape("backend_draining", backend="b"), scrape("active_requests")) == (0, 0)
+
+
+def test_how_keys_are_shared_is_read_at_scrape_time_and_only_of_those_that_are_exported() -> None:
+    shares = {A: 0.25, B: 0.75}
+    metrics = Metrics(dict, key_shares=lambda: shares)
+    metrics.set_backends([A])
+    assert Scrape(metrics)("backend_key_share_ratio", backend="a") == 0.25
+    assert Scrape(metrics)("backend_key_share_ratio", backend="b") is None
+    shares.clear()
+    assert Scrape(metrics)("backend_key_share_ratio", backend="a") is None
+
+
+def test_each_source_of_backends_says_how_it_does() -> None:
+    statuses = [
+        DiscoveryStatus("file", True, 2, 0, 1_700_000_000.5, None),
+        DiscoveryStatus("dns", False, 0, 3, None, "vllm.test: A: timeout"),
+    ]
+    scrape = Scrape(Metrics(dict, discovery=lambda: statuses))
+    seen = "discovery_last_success_timestamp_seconds"
+    for source, expected in [("file", (1, 2, 0, 1_700_000_000.5)), ("dns", (0, 0, 3, None))]:
+        names = ("discovery_up", "discovery_backends", "discovery_failures_total", seen)
+        assert tuple(scrape(name, source=source) for name in names) == expected
 
 
 def test_who_waits_is_counted_at_scrape_time() -> None:

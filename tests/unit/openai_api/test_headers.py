@@ -6,11 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from prefix_router.openai_api.forwarded import Forwarded
 from prefix_router.openai_api.headers import (
     HOP_BY_HOP,
     has_dot_segments,
     is_valid_request_id,
     origin_form,
+    question_head,
     request_head,
 )
 from tests.support.header_lines import response_headers
@@ -31,6 +33,14 @@ def head(headers: list[tuple[bytes, bytes]], **changes: Any) -> list[bytes]:
 
 def test_the_request_line_carries_method_and_target_untouched() -> None:
     assert head([], method=b"PATCH")[0] == b"PATCH /v1/x?a=%20b HTTP/1.1"
+
+
+def test_headers_of_the_router_take_the_place_of_those_that_end_here() -> None:
+    sent = [(b"TraceParent", b"1"), (b"x-a", b"2"), (b"tracestate", b"3")]
+    lines = head(sent, named=frozenset({b"traceparent", b"tracestate"}), added=b"traceparent: mine\r\n")
+    assert [line for line in lines if b"race" in line] == [b"traceparent: mine"]
+    assert b"x-a: 2" in lines
+    assert lines[-2:] == [b"", b""]
 
 
 def test_end_to_end_headers_pass_in_order_and_spelling() -> None:
@@ -174,3 +184,48 @@ def test_a_request_never_carries_two_framings_or_hosts(headers: list[tuple[bytes
     assert names.count(b"host") == 1
     assert names.count(b"content-length") + names.count(b"transfer-encoding") == 1
     assert not HOP_BY_HOP & set(names)
+
+
+KEYS = [(b"Authorization", b"Bearer client"), (b"X-API-Key", b"client"), (b"api-key", b"client")]
+
+
+def test_keys_of_clients_pass_unless_they_end_here() -> None:
+    assert [line for line in head(KEYS) if b"client" in line and b":" in line] == [
+        b"Authorization: Bearer client",
+        b"X-API-Key: client",
+        b"api-key: client",
+    ]
+    assert not any(b": client" in line or b"Bearer" in line for line in head(KEYS, authorization=b""))
+
+
+def test_a_backends_own_login_takes_the_place_of_the_clients() -> None:
+    lines = head(KEYS, authorization=b"Bearer own")
+    assert [line for line in lines if line.lower().startswith(b"authorization")] == [
+        b"Authorization: Bearer own"
+    ]
+    assert not any(b"client" in line for line in lines)
+
+
+def test_what_has_been_judged_replaces_what_was_said() -> None:
+    said = [
+        (b"X-Forwarded-For", b"1.1.1.1"),
+        (b"X-Forwarded-Proto", b"http"),
+        (b"Forwarded", b"for=1.1.1.1"),
+        (b"X-Real-IP", b"1.1.1.1"),
+        (b"X-Forwarded-Port", b"443"),
+    ]
+    judged = Forwarded("203.0.113.9", b"203.0.113.9, 10.0.0.1", b"https", b"api.example")
+    lines = head(said, forwarded=judged)
+    assert b"X-Forwarded-For: 203.0.113.9, 10.0.0.1" in lines
+    assert b"X-Forwarded-Proto: https" in lines
+    assert b"X-Forwarded-Host: api.example" in lines
+    assert b"X-Forwarded-Port: 443" in lines
+    assert not any(b"1.1.1.1" in line for line in lines)
+
+
+def test_the_routers_own_questions_log_in_where_they_must() -> None:
+    plain = question_head(b"/health", b"h:1")
+    assert plain == (
+        b"GET /health HTTP/1.1\r\nHost: h:1\r\nUser-Agent: prefix-router\r\nConnection: close\r\n\r\n"
+    )
+    assert b"\r\nAuthorization: Bearer k\r\n" in question_head(b"/health", b"h:1", b"Bearer k")

@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -233,6 +234,16 @@ async def test_equal_options_and_another_weight_disturb_no_probe() -> None:
             prober.sync([Backend(backend.name, backend.url, weight)], options)
         await until(lambda: prober.task_count == 1)
         assert len(engine.asked) == asked
+
+
+async def test_another_login_is_tried_at_once() -> None:
+    engine = Engine()
+    async with probing(engine, health_interval_seconds=3600.0) as (store, _, prober, server):
+        await until(lambda: prober.first_round_done)
+        backend = replace(store.fleet.members[0].backend, authorization="Bearer k")
+        prober.sync([backend])
+        await until(lambda: server.requests[-1].header("authorization") == "Bearer k")
+        assert prober.task_count == 1
 
 
 async def test_a_hundred_changes_of_membership_leave_one_task_for_each_backend() -> None:

@@ -1,10 +1,15 @@
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
 
 from prefix_router.proxy.upstreams import Address, Upstreams
 from prefix_router.routing.fleet import Backend, BackendName
-from prefix_router.upstream.pool import Timeouts
+from prefix_router.tls import BackendFiles, backend_tls
+from prefix_router.upstream.pool import Pool, Timeouts
+from tests.support.certificates import Authority
 from tests.support.scripted_backend import ScriptedBackend, answering
 
 HEAD = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
@@ -51,3 +56,50 @@ async def test_new_timeouts_hold_for_old_and_new_connections() -> None:
     upstreams.set_timeouts(Timeouts(connect_seconds=1.0))
     assert pool.timeouts.connect_seconds == 1.0
     assert upstreams.of(Backend(BackendName("b"), "http://h:2")).pool.timeouts.connect_seconds == 1.0
+
+
+def test_a_backend_that_must_prove_another_name_gets_new_connections_another_login_does_not() -> None:
+    upstreams = Upstreams(Timeouts())
+    backend = Backend(
+        BackendName("a"), "https://10.0.0.1", server_name="a.internal", authorization="Bearer 1"
+    )
+    first = upstreams.of(backend)
+    assert (first.address.server_name, first.authorization) == ("a.internal", b"Bearer 1")
+    upstreams.retain([replace(backend, authorization="Bearer 2")])
+    second = upstreams.of(backend)
+    assert (second.pool, second.authorization) == (first.pool, b"Bearer 2")
+    renamed = replace(backend, server_name="b.internal")
+    upstreams.retain([renamed])
+    third = upstreams.of(renamed)
+    assert third.pool is not first.pool
+    assert third.address.server_name == "b.internal"
+    assert "Bearer" not in repr(third) + repr(backend)
+
+
+async def test_new_certificates_hold_for_new_connections_and_old_ones_are_not_used_again(
+    tmp_path: Path,
+) -> None:
+    authority = Authority(tmp_path)
+    engine = authority.server(authority.issue("engine", "127.0.0.1"))
+    async with ScriptedBackend(answering(), tls=engine) as secure, ScriptedBackend(answering()) as plain:
+        upstreams = Upstreams(Timeouts(), backend_tls(BackendFiles(str(authority.path))))
+        backends = [Backend(BackendName("a"), secure.url), Backend(BackendName("b"), plain.url)]
+
+        async def ask() -> list[Pool]:
+            pools = [upstreams.of(backend).pool for backend in backends]
+            for pool in pools:
+                response = await pool.send(b"GET", HEAD)
+                while await response.read():
+                    pass
+            return pools
+
+        before = await ask()
+        authority.path.write_bytes(authority.path.read_bytes() + b"\n")
+        tls = backend_tls(BackendFiles(str(authority.path)))
+        upstreams.set_tls(tls)
+        assert [pool.idle_connections for pool in before] == [0, 1]
+        after = await ask()
+        assert (after[0] is before[0], after[1] is before[1]) == (False, True)
+        upstreams.set_tls(tls)
+        assert upstreams.of(backends[0]).pool is after[0]
+        upstreams.close()

@@ -3,14 +3,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+from msgspec import structs
 
 from prefix_router.settings.convert import Draft, convert
 from prefix_router.settings.document import Mapping, parse
+from prefix_router.settings.model import Settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 BACKEND = "backends: [{url: h:1}]\n"
+
+SECTIONS = ", ".join(field.name for field in structs.fields(Settings))
 
 
 def draft_of(text: str) -> Draft:
@@ -73,13 +77,14 @@ def draft_of(text: str) -> Draft:
         ("listen: 8000", "listen: expected a mapping, got 8000"),
         ("listen: [8000]", "listen: expected a mapping, got a list"),
         ("listen: {prot: 1}", "listen.prot: unknown key; did you mean port?"),
-        ("listen: {zzz: 1}", "listen.zzz: unknown key; expected one of host, port, backlog"),
-        ("port: 1", "port: unknown key; did you mean listen.port or admin.port?"),
+        ("listen: {zzz: 1}", ("listen.zzz: unknown key; expected one of host, port, backlog, tls, "
+         "trusted_proxies, cors")),
+        ("port: 1", ("port: unknown key; did you mean listen.port or admin.port or discovery.dns.port or "
+         "discovery.kubernetes.port?")),
         ("prefix: {}", "prefix: unknown key; did you mean routing.prefix?"),
         ("virtual_nodes: 1", "virtual_nodes: unknown key; did you mean routing.ring.virtual_nodes?"),
         ("Routing: {}", "Routing: unknown key; did you mean routing?"),
-        ("<<: {}", ("<<: unknown key; expected one of listen, admin, workers, backends, routing, limits, "
-         "queue, timeouts, retry, health, models, engine_metrics, logging, capture, response_headers")),
+        ("<<: {}", f"<<: unknown key; expected one of {SECTIONS}"),
         ("listen: {port: 1, port: 2}", "listen.port: given twice; the first time on line 2"),
         ("models: !x {}", "models: the YAML tag !x is not supported: write the plain value"),
     ],

@@ -47,6 +47,7 @@ def test_every_mistake_of_every_kind_is_told_at_once(
     mistakes: Callable[..., list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("prefix_router.settings.rules.find_spec", lambda name: name)
+    found_ports = "discovery.dns.port or discovery.kubernetes.port"
     assert mistakes(EVERYTHING_WRONG) == [
         'x.yaml:3: listen.port: expected a whole number from 0 to 65535, got "eight" from ${PORT}',
         "x.yaml:4: listen.prot: unknown key; did you mean port?",
@@ -80,7 +81,7 @@ def test_every_mistake_of_every_kind_is_told_at_once(
             "default; write ${NOPE:-default}"
         ),
         "x.yaml:22: routing.ring.virtual_nodes: expected a whole number from 1 to 4096, got 1.5",
-        "x.yaml:23: port: unknown key; did you mean listen.port or admin.port?",
+        f"x.yaml:23: port: unknown key; did you mean listen.port or admin.port or {found_ports}?",
         "x.yaml:24: engine_metrics.interval_seconds: expected 0 (never) or a number from 1 to 3600, got 0.5",
         "x.yaml:25: models: the YAML tag !mine is not supported: write the plain value",
         "x.yaml:26: timeouts.idle_seconds: expected a number from 0 to 86400, got .inf",

@@ -140,6 +140,27 @@ def test_a_tokenizer_must_be_a_file(
         ]
 
 
+def test_tracing_needs_its_extra(mistakes: Callable[..., list[str]], monkeypatch: pytest.MonkeyPatch) -> None:
+    text = f"{BACKEND}tracing: {{endpoint: 'http://c:4318'}}"
+    load_text(text, "x.yaml", {})
+
+    def missing(name: str) -> None:
+        raise ModuleNotFoundError(name)  # as when not even `opentelemetry` is there
+
+    for find_spec in (lambda _: None, missing):
+        monkeypatch.setattr(rules, "find_spec", find_spec)
+        (mistake,) = mistakes(text)
+        assert mistake.startswith("x.yaml:2: tracing.endpoint: needs an extra")
+        assert mistake.endswith(": pip install prefix_router[tracing]")
+    load_text(f"{BACKEND}tracing: {{sample_ratio: 0.5}}", "x.yaml", {})
+
+
+@pytest.mark.parametrize("wrong", ["c:4318", "grpc://c:4317", "http://me:hush@c", "http://c/?q=1", "http://"])
+def test_a_collector_has_a_plain_url(mistakes: Callable[..., list[str]], wrong: str) -> None:
+    (mistake,) = mistakes(f"{BACKEND}tracing: {{endpoint: '{wrong}'}}")
+    assert "expected null or a URL such as http://127.0.0.1:4318, without login or query" in mistake
+
+
 def test_a_capture_needs_a_directory(mistakes: Callable[..., list[str]], tmp_path: Path) -> None:
     load_text(f"{BACKEND}capture: {{path: {tmp_path}/traffic.jsonl}}", "x.yaml", {})
     for wrong in (f"{tmp_path}/missing/traffic.jsonl", tmp_path):

@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from prefix_router.settings.load import load_text
 from prefix_router.settings.model import DEFAULT_VIRTUAL_NODES
 from prefix_router.settings.summary import MAX_BACKENDS, summary
+from tests.support.certificates import Authority
 
 
 def of(text: str) -> list[str]:
@@ -49,3 +52,12 @@ def test_a_large_fleet_is_counted_and_not_listed_whole() -> None:
 def test_workers_are_shown_where_there_are_several() -> None:
     assert of("backends: [{url: h:1}]\nworkers: 4\n")[1] == "workers   4"
     assert not any("workers" in line for line in of("backends: [{url: h:1}]\n"))
+
+
+def test_what_stands_before_a_listener_and_what_is_not_checked_is_shown(tmp_path: Path) -> None:
+    files = Authority(tmp_path).issue("a", "a.example")
+    tls = f"tls: {{certificate: {files.certificate}, key: {files.key}, client_ca: {files.certificate}}}"
+    text = f"backends: [{{url: h:1}}]\nlisten: {{{tls}}}\nadmin: {{token_sha256: {'ab' * 32}}}\n"
+    lines = of(text + "backend_tls: {verify: false}\n")
+    assert lines[0] == "listen    0.0.0.0:8000 (TLS, client certificates), admin 127.0.0.1:9090 (token)"
+    assert "WARNING" in lines[-1]

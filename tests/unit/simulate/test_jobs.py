@@ -5,6 +5,7 @@ import pytest
 from prefix_router.simulate import tokens
 from prefix_router.simulate.asks import Ask
 from prefix_router.simulate.errors import InvalidRequestError
+from prefix_router.simulate.forms import Form
 from prefix_router.simulate.jobs import Job, plan
 from prefix_router.simulate.settings import StandInSettings
 
@@ -86,3 +87,16 @@ def test_what_does_not_fit_the_context_is_invalid(
     with pytest.raises(InvalidRequestError, match="maximum context length is 1600 tokens") as caught:
         make_job(Ask(None, (bytes(4 * prompt_tokens),), max_tokens))
     assert caught.value.param == param
+
+
+def test_a_form_ends_by_itself_whatever_the_limit() -> None:
+    job = make_job(Ask(None, (PROMPT,), max_tokens=30, form=Form({"const": "short"})))
+    assert tokens.decode(job.outputs[0]).strip() == '"short"'
+    assert job.requests[0].output_tokens == tokens.count(job.outputs[0]) < 30
+    assert job.finish_reason == "stop"
+
+
+def test_a_form_that_is_longer_than_the_limit_is_cut() -> None:
+    job = make_job(Ask(None, (PROMPT,), max_tokens=3, form=Form({"const": "x" * 100})))
+    assert job.requests[0].output_tokens == 3
+    assert job.finish_reason == "length"

@@ -1,6 +1,10 @@
 from __future__ import annotations
 
-from prefix_router.simulate.reply import Answer, ReplyHead, Usage
+import json
+
+import pytest
+
+from prefix_router.simulate.reply import Answer, ReplyHead, ToolCall, Usage
 from prefix_router.simulate.reply_chat import ChatReply
 from tests.support.sse import read_events
 
@@ -44,3 +48,24 @@ def test_usage_ends_a_stream_when_it_was_asked_for() -> None:
     assert chunk["choices"] == []
     assert chunk["usage"] == USAGE.as_openai()
     assert end == "[DONE]"
+
+
+@pytest.mark.parametrize(("by_name", "reason"), [(False, "tool_calls"), (True, "stop")])
+def test_a_call_has_the_arguments_and_no_content(by_name: bool, reason: str) -> None:
+    head = ReplyHead("x", 1700000000, "m", 1, False, ToolCall("look_up", by_name))
+    [choice] = ChatReply(head).whole([Answer('{"a": 1}', "stop")], USAGE)["choices"]
+    [call] = choice["message"]["tool_calls"]
+    assert (call["type"], call["function"]) == ("function", {"name": "look_up", "arguments": '{"a": 1}'})
+    assert choice["message"]["content"] == ""
+    assert choice["finish_reason"] == reason
+
+
+def test_a_streamed_call_is_named_once_and_its_arguments_follow_in_pieces() -> None:
+    reply = ChatReply(ReplyHead("x", 1700000000, "m", 1, False, ToolCall("look_up")))
+    stream = reply.opening(USAGE) + reply.delta(0, '{"a": ', None) + reply.delta(0, "1}", "stop")
+    chunks = [chunk["choices"][0] for chunk in read_events(stream)]
+    assert chunks[0]["delta"] == {"role": "assistant", "content": ""}
+    calls = [chunk["delta"]["tool_calls"][0] for chunk in chunks[1:]]
+    assert [call["function"].get("name") for call in calls] == ["look_up", None, None]
+    assert json.loads("".join(call["function"]["arguments"] for call in calls)) == {"a": 1}
+    assert [chunk["finish_reason"] for chunk in chunks] == [None, None, None, "tool_calls"]

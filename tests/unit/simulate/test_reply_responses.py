@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from prefix_router.simulate.reply import Answer, ReplyHead, Usage
+from prefix_router.simulate.reply import Answer, ReplyHead, ToolCall, Usage
 from prefix_router.simulate.reply_responses import ResponsesReply
 from tests.support.sse import read_events
 
@@ -53,3 +53,25 @@ def test_a_stream_has_numbered_events_and_ends_with_the_response() -> None:
     assert [event["sequence_number"] for event in events] == list(range(10))
     assert [event["delta"] for event in events[4:6]] == ["one ", "two "]
     assert events[-1]["response"] == reply.whole(answers, USAGE)
+
+
+def test_a_call_is_the_only_output_and_is_streamed_as_its_arguments() -> None:
+    reply = ResponsesReply(ReplyHead("x", 1700000000, "m", 1, False, ToolCall("look_up")), None, None)
+    answers = [Answer('{"a": 1}', "stop")]
+    [call] = reply.whole(answers, USAGE)["output"]
+    assert (call["type"], call["name"], call["arguments"]) == ("function_call", "look_up", '{"a": 1}')
+    assert call["call_id"] == "call_x"
+    stream = reply.opening(USAGE) + reply.delta(0, '{"a": ', None) + reply.delta(0, "1}", "stop")
+    events = read_events(stream + reply.closing(answers, USAGE))
+    assert [event["type"] for event in events] == [
+        "response.created",
+        "response.in_progress",
+        "response.output_item.added",
+        "response.function_call_arguments.delta",
+        "response.function_call_arguments.delta",
+        "response.function_call_arguments.done",
+        "response.output_item.done",
+        "response.completed",
+    ]
+    assert events[5]["arguments"] == '{"a": 1}'
+    assert events[6]["item"] == call | {"id": events[2]["item"]["id"]}

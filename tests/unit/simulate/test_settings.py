@@ -22,6 +22,7 @@ def test_every_flag_reaches_its_setting() -> None:
         *("--model", "base", "--model", "adapter", "--profile", "llama-3.1-8b-h100"),
         *("--time-scale", "2.5", "--block-size", "128", "--kv-tokens", "9999", "--max-model-len", "512"),
         *("--max-num-queued-reqs", "3", "--output-tokens", "5", "--seed", "6", "--startup-delay", "7"),
+        *("--runner", "pooling", "--enable-auto-tool-choice", "--api-key", "one", "--api-key", "two"),
     )
     assert settings == StandInSettings(
         models=("base", "adapter"),
@@ -34,6 +35,9 @@ def test_every_flag_reaches_its_setting() -> None:
         output_tokens=5,
         seed=6,
         startup_delay_seconds=7.0,
+        runner="pooling",
+        enable_auto_tool_choice=True,
+        api_keys=("one", "two"),
     )
 
 

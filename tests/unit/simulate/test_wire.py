@@ -7,7 +7,7 @@ from aiohttp import web
 from aiohttp.test_utils import make_mocked_request
 
 from prefix_router.simulate.errors import NotFoundError
-from prefix_router.simulate.wire import answer_errors, json_response
+from prefix_router.simulate.wire import answer_errors, json_response, require_key
 
 REQUEST = make_mocked_request("GET", "/")
 
@@ -51,3 +51,32 @@ async def test_a_wrong_method_is_told_the_right_ones() -> None:
 async def test_anything_else_is_left_to_the_server() -> None:
     with pytest.raises(ZeroDivisionError):
         await answer_to(ZeroDivisionError())
+
+
+async def test_an_error_of_the_messages_api_is_worded_as_anthropic_does() -> None:
+    async def handler(request: web.Request) -> web.StreamResponse:
+        raise NotFoundError("no such model", "model")
+
+    response = await answer_errors(make_mocked_request("POST", "/v1/messages"), handler)
+    error = {"type": "NotFoundError", "message": "no such model"}
+    assert body_of(response) == {"type": "error", "error": error}
+
+
+@pytest.mark.parametrize(
+    ("path", "authorization", "status"),
+    [
+        ("/v1/models", "Bearer secret", 200),
+        ("/v1/models", "bearer other", 200),
+        ("/v1/models", "Bearer wrong", 401),
+        ("/v1/models", "Basic secret", 401),
+        ("/v1/models", "", 401),
+        ("/health", "", 200),
+    ],
+)
+async def test_a_key_is_asked_for_below_v1_only(path: str, authorization: str, status: int) -> None:
+    async def handler(request: web.Request) -> web.StreamResponse:
+        return json_response({})
+
+    guard = require_key(("secret", "other"))
+    request = make_mocked_request("GET", path, headers={"Authorization": authorization})
+    assert (await guard(request, handler)).status == status
