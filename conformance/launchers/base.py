@@ -206,7 +206,8 @@ async def fetch(
     host: str, port: int, path: str, *, method: str = "GET", body: bytes = b"", seconds: float = 5.0
 ) -> Answer:
     """Ask once on a connection of its own. Raises OSError, TimeoutError, ClosedError or BrokenError."""
-    request = request_bytes(path, body, method=method, headers=[("Connection", "close")])
+    headers = [("Connection", "close")]
+    request = request_bytes(path, body, method=method, headers=headers, host=f"{host}:{port}")
     async with asyncio.timeout(seconds):
         async with await ClientConnection.open(host, port) as connection:
             await connection.send(request)

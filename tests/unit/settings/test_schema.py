@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import yaml
-from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
+from jsonschema import Draft202012Validator
 
 from prefix_router.settings.fields import Field, choices_of, item_of, leaves
 from prefix_router.settings.load import load_text
