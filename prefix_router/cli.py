@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+import textwrap
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -79,8 +80,8 @@ def _named(arguments: Sequence[str]) -> str | None:
     return next((word for word in arguments if not word.startswith("-")), None)
 
 
-def build_parser(named: str | None) -> argparse.ArgumentParser:
-    """A parser that lists all commands but knows the arguments of the `named` one only."""
+def build_parser(named: str | None, *, every: bool = False) -> argparse.ArgumentParser:
+    """A parser that lists all commands but knows the arguments of the `named` one only, or of `every` one."""
     parser = argparse.ArgumentParser(
         prog="prefix-router",
         description="Prefix-aware HTTP router for vLLM fleets.",
@@ -90,12 +91,26 @@ def build_parser(named: str | None) -> argparse.ArgumentParser:
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for command in COMMANDS:
         child = commands.add_parser(
-            command.name, help=command.summary, description=command.summary, allow_abbrev=False
+            command.name,
+            help=command.summary,
+            description=command.summary,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+            allow_abbrev=False,
         )
-        if command.name == named:
+        if every or command.name == named:
             child.set_defaults(command=command)
             command.add_arguments(child)
+            _describe(child, command)
     return parser
+
+
+def _describe(parser: argparse.ArgumentParser, command: Command) -> None:
+    """Make of its help what a manual page would say."""
+    from prefix_router.manual import MANUALS
+
+    manual = MANUALS[command.name]
+    parser.description = f"{command.summary}\n\n{textwrap.fill(manual.about, 90)}"
+    parser.epilog = manual.epilog()
 
 
 def _add_settings_arguments(parser: argparse.ArgumentParser) -> None:
@@ -264,6 +279,18 @@ def _hash_key(arguments: argparse.Namespace) -> int:
     return run(arguments)
 
 
+def _completion_arguments(parser: argparse.ArgumentParser) -> None:
+    from prefix_router.completion import add_arguments
+
+    add_arguments(parser)
+
+
+def _completion(arguments: argparse.Namespace) -> int:
+    from prefix_router.completion import run
+
+    return run(build_parser(None, every=True), arguments.shell)
+
+
 def _no_arguments(_parser: argparse.ArgumentParser) -> None:
     """For a command that takes none."""
 
@@ -318,6 +345,12 @@ COMMANDS = (
         "Print the hash of a key, for the configuration; --generate makes a new key.",
         _hash_key_arguments,
         _hash_key,
+    ),
+    Command(
+        "completion",
+        "Print the completion script of a shell.",
+        _completion_arguments,
+        _completion,
     ),
 )
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 COMMANDS = (
     "serve", "check-config", "schema", "explain", "simulated-vllm", "demo", "stack", "simulate", "analyze",
-    "hash-key",
+    "hash-key", "completion",
 )  # fmt: skip
 
 
