@@ -1,4 +1,4 @@
-# make setup | check | test | test-vllm | conformance | conformance-peers | coverage | demo | stack | bench-streams | bench-workers | bench-micro | bench-dataplane | bench-vllm | bench-routing | validate-simulator | soak | chaos
+# make setup | check | test | test-page | test-vllm | test-clients | conformance | conformance-peers | coverage | demo | stack | bench-streams | bench-workers | bench-micro | bench-dataplane | bench-vllm | bench-routing | validate-simulator | soak | chaos
 # Everything lands in .venv (and .venv-vllm, .tools); nothing is installed elsewhere.
 
 PYTHON ?= python3
@@ -6,14 +6,14 @@ VENV := .venv
 BIN := $(VENV)/bin
 SOURCES := prefix_router conformance tests benchmarks scripts
 
-.PHONY: setup check format test test-vllm conformance conformance-peers coverage demo stack bench-streams bench-workers bench-micro bench-dataplane bench-vllm bench-routing validate-simulator soak chaos clean
+.PHONY: setup check format test test-page test-vllm test-clients conformance conformance-peers coverage demo stack bench-streams bench-workers bench-micro bench-dataplane bench-vllm bench-routing validate-simulator soak chaos clean
 
 setup: $(VENV)/.installed
 
 $(VENV)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "prefix_router needs Python 3.11 or newer")'
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev,page]'
 	touch $@
 
 check: setup
@@ -31,11 +31,21 @@ TEST_JOBS ?= --numprocesses auto --maxprocesses 4 --dist loadfile
 
 test: setup
 	scripts/install_tools.sh
-	$(BIN)/python -m pytest -m 'not vllm' $(TEST_JOBS)
+	$(BIN)/python -m pytest -m 'not vllm and not page and not clients' $(TEST_JOBS)
+
+# The admin page in a browser: Debian's Chromium, driven by playwright. Pictures land in build/page.
+test-page: setup
+	scripts/install_tools.sh page
+	$(BIN)/python -m pytest -m page tests/page
 
 test-vllm: setup
 	scripts/setup_vllm.sh .venv-vllm
 	$(BIN)/python -m pytest -m vllm tests/vllm -s
+
+# openai, anthropic, langchain-openai, litellm and curl, from an environment of their own.
+test-clients: setup
+	scripts/setup_clients.sh .venv-clients
+	$(BIN)/python -m pytest -m clients tests/clients
 
 conformance: setup
 	$(BIN)/python -m conformance --start prefix_router
@@ -51,7 +61,7 @@ conformance-peers: setup
 
 coverage: setup
 	$(BIN)/coverage erase
-	$(BIN)/coverage run -m pytest -q -m 'not vllm'
+	$(BIN)/coverage run -m pytest -q -m 'not vllm and not page and not clients'
 	$(BIN)/coverage combine -q
 	$(BIN)/coverage report --show-missing --skip-covered
 

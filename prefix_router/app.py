@@ -22,6 +22,7 @@ from prefix_router import __version__
 from prefix_router.admin.control import Controls, Reply
 from prefix_router.admin.guard import Access, Guard
 from prefix_router.admin.listener import AdminSources, admin_application
+from prefix_router.admin.page import PageSources
 from prefix_router.admin.status import backend_document, source_document, status_document
 from prefix_router.build import (
     backends_of,
@@ -42,10 +43,13 @@ from prefix_router.found_backends import discovery_options_of, with_found
 from prefix_router.listening import Listening
 from prefix_router.observe.capture import Capture
 from prefix_router.observe.cold_warning import ColdWarning
-from prefix_router.observe.events import Observer
+from prefix_router.observe.events import BackendChanged, Observer
 from prefix_router.observe.fanout import Fanout
+from prefix_router.observe.history import History
+from prefix_router.observe.hot_keys import HotKeys
 from prefix_router.observe.logs import AccessLog, set_level
 from prefix_router.observe.metrics import Metrics
+from prefix_router.observe.startup import Startups
 from prefix_router.observe.totals import Totals
 from prefix_router.observe.tracing import SpanSender
 from prefix_router.proxy.fleet_store import FleetStore
@@ -53,8 +57,9 @@ from prefix_router.proxy.policy import RequestPolicy
 from prefix_router.proxy.probes import Prober
 from prefix_router.proxy.upstreams import Upstreams
 from prefix_router.reloader import Reloader, ReloadRefusedError
-from prefix_router.routing.fleet import Backend, BackendName, InFlight
+from prefix_router.routing.fleet import Backend, BackendName, BackendState, InFlight
 from prefix_router.routing.ring import Ring
+from prefix_router.settings.joining import WarmUpName
 from prefix_router.settings.model import Settings, StrategyName
 from prefix_router.settings.reload import ReloadReport, changes, compare
 from prefix_router.settings.secrets import shown
@@ -92,8 +97,11 @@ class Router:
         self.policy = policy_of(settings)
         self._slots = _shared_slots(settings)
         self.totals = Totals()
+        self._history = History(self._clock)
+        self._hot_keys = HotKeys(self._clock)
         self._capture = Capture()
         self._spans = SpanSender()
+        self._startups = Startups(self._clock)
         self.metrics = Metrics(
             self._in_flight,
             self._draining,
@@ -104,9 +112,12 @@ class Router:
             spans=lambda: (self._spans.sent, self._spans.dropped),
             key_shares=lambda: self.store.fleet.ring.shares,
             discovery=lambda: self._discovery.statuses,
+            startups=self._startups.seconds,
         )
         self._access_log = AccessLog(requests=settings.logging.access)
-        observer = self._observer = Fanout([self.metrics, self.totals, self._access_log])
+        observer = self._observer = Fanout(
+            [self.metrics, self.totals, self._history, self._hot_keys, self._access_log]
+        )
         self._cold_warning = ColdWarning(self._clock)
         self._warn_by(settings)
         self.store = FleetStore(
@@ -119,7 +130,9 @@ class Router:
         )
         self._count_only([backend.name for backend in backends])
         self._upstreams = Upstreams(self.policy.timeouts, self.policy.backend_tls)
-        self.prober = Prober(self.store, self._upstreams, observer, probe_options_of(settings))
+        self.prober = Prober(
+            self.store, self._upstreams, observer, probe_options_of(settings), self._startups
+        )
         self._data = self._data_side(observer)
         self._reloading = asyncio.Lock()
         self._reloader = Reloader(read_again, self.reload, self.metrics)
@@ -247,7 +260,13 @@ class Router:
             uptime_seconds=self._clock() - self._started_at,
             active_requests=self.active,
             waiting_requests=self._data.waiting,
+            startup=self._startups.document,
         )
+        document["concurrency_threshold"] = self.settings.routing.concurrency_threshold
+        document["configuration"] = {
+            "last_reload_succeeded": self.metrics.last_reload_succeeded,
+            "seconds_in_force": round(max(time.time() - self.metrics.configured_at, 0), 3),
+        }
         if statuses := self._discovery.statuses:
             document["discovery"] = [source_document(status, time.time()) for status in statuses]
         return {**document, **self._data.document()}
@@ -297,7 +316,13 @@ class Router:
 
         Raises SlotsExhaustedError with several workers and very many backends; nothing has changed then.
         """
-        stay = self.store.replace_backends(backends, ring=ring, policy=health_policy_of(settings))
+        # Who is there when the first round of probes ends has started with the router; others join it.
+        joins = self._discovery.answered and self.prober.first_round_done
+        warms_up = joins and settings.joining.warm_up is not WarmUpName.OFF
+        joining = BackendState.WARMING if warms_up else BackendState.STARTING
+        stay = self.store.replace_backends(
+            backends, ring=ring, policy=health_policy_of(settings), joining=joining
+        )
         self.policy = policy
         self._served = settings
         self._data.put_in_force(settings, backends, policy)
@@ -306,6 +331,18 @@ class Router:
         # In two steps: a backend that has only its name in common with another one starts from zero.
         self._count_only(stay)
         self._count_only([backend.name for backend in backends])
+        if joins:
+            self._note_joining([backend.name for backend in backends if backend.name not in stay], joining)
+
+    def _note_joining(self, names: list[BackendName], state: BackendState) -> None:
+        """Begin a record of each start. Without one nobody is even asked for one."""
+        self._observer.leave(self._startups)
+        self._startups.discovered(names)
+        if self._startups.open:
+            self._observer.join(self._startups)
+        if state is BackendState.WARMING:
+            for name in names:
+                self._observer.backend_changed(BackendChanged(name, BackendState.STARTING, state, "joins"))
 
     def _put_in_force(self, settings: Settings, policy: RequestPolicy) -> None:
         """Change everything that is not about requests. Must never await, and nothing here can fail."""
@@ -365,7 +402,10 @@ class Router:
     def _count_only(self, names: Collection[BackendName]) -> None:
         self.metrics.set_backends(names)
         self.totals.set_backends(names)
+        self._history.set_backends(names)
+        self._hot_keys.set_backends(names)
         self._cold_warning.set_backends(names)
+        self._startups.set_backends(names)
 
     def _admin_sources(self) -> AdminSources:
         return AdminSources(
@@ -386,9 +426,12 @@ class Router:
                 config=lambda: shown(self.settings),
                 set_draining=self.set_draining,
                 backend=lambda name: backend_document(
-                    self.store.fleet.by_name[BackendName(name)], self.totals
+                    self.store.fleet.by_name[BackendName(name)],
+                    self.totals,
+                    self._startups.document(BackendName(name)),
                 ),
             ),
+            page=PageSources(self._data.collect, self._history.document, self._hot_keys.document),
         )
 
     def _in_flight(self) -> dict[str, int]:

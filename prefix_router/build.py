@@ -14,7 +14,7 @@ from prefix_router.openai_api.forwarded import TrustedProxies
 from prefix_router.proxy.cors import Cors
 from prefix_router.proxy.decider import Decider
 from prefix_router.proxy.policy import RequestLimits, RequestPolicy
-from prefix_router.proxy.probes import ProbeOptions
+from prefix_router.proxy.probes import ProbeOptions, WarmUp
 from prefix_router.proxy.replies import Replies
 from prefix_router.proxy.tracing import Tracing
 from prefix_router.routing.admission import AdmissionLimits
@@ -199,4 +199,6 @@ def probe_options_of(settings: Settings) -> ProbeOptions:
         settings.models.refresh_seconds,
         settings.engine_metrics.path,
         settings.engine_metrics.interval_seconds,
+        WarmUp(settings.joining.warm_up.value),
+        settings.joining.timeout_seconds,
     )

@@ -291,6 +291,18 @@ def _completion(arguments: argparse.Namespace) -> int:
     return run(build_parser(None, every=True), arguments.shell)
 
 
+def _top_arguments(parser: argparse.ArgumentParser) -> None:
+    from prefix_router.top.command import add_arguments
+
+    add_arguments(parser)
+
+
+def _top(arguments: argparse.Namespace) -> int:
+    from prefix_router.top.command import run
+
+    return run(arguments)
+
+
 def _no_arguments(_parser: argparse.ArgumentParser) -> None:
     """For a command that takes none."""
 
@@ -340,6 +352,7 @@ COMMANDS = (
         _analyze_arguments,
         _analyze,
     ),
+    Command("top", "Watch a running router in the terminal.", _top_arguments, _top),
     Command(
         "hash-key",
         "Print the hash of a key, for the configuration; --generate makes a new key.",

@@ -122,6 +122,16 @@ MANUALS: Final = {
         "docs/security.md",
         (("prefix-router hash-key --generate", "makes a new one and prints both"),),
     ),
+    "top": Manual(
+        "Health, load, share and hit rate of every backend, and why requests went where they went, "
+        "once a second. In a pipe it prints one snapshot.",
+        (
+            ("prefix-router top", "the router of this host; q quits"),
+            ("prefix-router top --url http://10.0.0.9:9090 --once", "one snapshot of another one"),
+        ),
+        ("0   done", "1   the router cannot be asked", "2   an argument that cannot be used"),
+        ("NO_COLOR: when set, no colours",),
+    ),
     "completion": Manual(
         "Prints a script that completes commands, flags and file names in your shell.",
         (

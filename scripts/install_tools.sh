@@ -11,6 +11,10 @@
 #     wrk                    the load generator
 #     nginx                  the proxy that all routers are held against
 #
+#   scripts/install_tools.sh page     for the tests of the admin page:
+#     chromium               a browser. It needs too many libraries to be unpacked by itself: where it is not on
+#                            PATH it is installed, which takes root
+#
 # A program found on PATH is linked. Otherwise Debian's package is downloaded and unpacked, not installed:
 # that needs no root and starts no service. Run again it has nothing to do and takes milliseconds.
 #
@@ -120,9 +124,28 @@ tools_for_bench() {
   }
 }
 
+tools_for_page() {
+  local found
+  [[ ! -x $bin/chromium ]] || return 0
+  if ! command -v chromium >/dev/null; then
+    if [[ $EUID -ne 0 ]] || ! command -v apt-get >/dev/null; then
+      say "error: the tests of the page need chromium on PATH, or root and apt-get to install it"
+      return 1
+    fi
+    DEBIAN_FRONTEND=noninteractive apt-get -qq install --no-install-recommends chromium >/dev/null || {
+      say "fetching the list of packages first"
+      apt-get -qq update
+      DEBIAN_FRONTEND=noninteractive apt-get -qq install --no-install-recommends chromium >/dev/null
+    }
+  fi
+  found=$(command -v chromium)
+  ln -sfn "$found" "$bin/chromium"
+}
+
 mkdir -p "$bin"
 case ${1:-tests} in
   tests) tools_for_tests ;;
   bench) tools_for_bench ;;
-  *) say "error: '$1' is neither 'tests' nor 'bench'"; exit 2 ;;
+  page) tools_for_page ;;
+  *) say "error: '$1' is none of 'tests', 'bench' and 'page'"; exit 2 ;;
 esac

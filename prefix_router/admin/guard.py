@@ -31,7 +31,7 @@ from aiohttp import web
 from prefix_router.admin.control import Reply, json_response
 from prefix_router.observe.events import AdminRefusal
 
-OPEN_PATHS: Final = frozenset({"/livez", "/readyz", "/metrics", "/status", "/"})
+OPEN_PATHS: Final = frozenset({"/livez", "/readyz", "/metrics", "/status", "/history", "/"})
 """Can be read without a token: probes, numbers, states, and the document of the page, which holds nothing."""
 
 OPEN_PREFIXES: Final = ("/page/",)

@@ -1,4 +1,4 @@
-"""The admin listener: `/livez`, `/readyz`, `/metrics`, `/status`, `/explain`, and what `admin.control` adds.
+"""The admin listener: probes, `/metrics`, `/status`, `/explain`, and `admin.control` and `admin.page`.
 
 It has a port of its own, so that the data port shows nothing of the router's inside; who may ask for what is
 in `admin.guard`. It answers from
@@ -17,6 +17,7 @@ from aiohttp import web
 
 from prefix_router.admin.control import Controls, Reply, control_routes, json_response
 from prefix_router.admin.guard import Guard
+from prefix_router.admin.page import PageSources, page_routes
 
 MAX_EXPLAIN_BODY_BYTES = 1024 * 1024
 """Explaining reads the whole body at once, on the loop that serves requests."""
@@ -29,7 +30,7 @@ class AdminSources:
     collect: brings what other processes have counted up to date, bounded; called before numbers are shown.
 
     not_ready: why traffic should not come here yet (or any more); None when it may. explain: (body, path,
-    headers) -> document. controls: see there.
+    headers) -> document. controls, page: see there.
     """
 
     not_ready: Callable[[], str | None]
@@ -38,6 +39,7 @@ class AdminSources:
     status: Callable[[], dict[str, Any]]
     explain: Callable[[bytes, str | None, list[tuple[str, str]]], dict[str, Any]]
     controls: Controls
+    page: PageSources
 
 
 def admin_application(sources: AdminSources, guard: Guard) -> web.Application:
@@ -76,6 +78,7 @@ def admin_application(sources: AdminSources, guard: Guard) -> web.Application:
             web.get("/status", status),
             web.post("/explain", explain),
             *control_routes(sources.controls),
+            *page_routes(sources.page),
         ]
     )
     return application

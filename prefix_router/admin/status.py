@@ -5,11 +5,12 @@ Nothing in it is secret, and no prompt is in it: names, states, counts.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from prefix_router.observe.events import DiscoveryStatus, EngineSample
 from prefix_router.observe.totals import Totals
-from prefix_router.routing.fleet import Fleet, Member
+from prefix_router.routing.fleet import BackendName, Fleet, Member
 
 
 def status_document(
@@ -21,8 +22,9 @@ def status_document(
     uptime_seconds: float,
     active_requests: int,
     waiting_requests: int = 0,
+    startup: Callable[[BackendName], dict[str, float] | None] = lambda _: None,
 ) -> dict[str, Any]:
-    """Return the document as plain values."""
+    """Return the document as plain values. startup: the record of a backend that joined, None without one."""
     prompt, cached = totals.prompt_tokens, totals.cached_tokens
     return {
         "version": version,
@@ -30,7 +32,7 @@ def status_document(
         "uptime_seconds": round(uptime_seconds, 3),
         "active_requests": active_requests,
         "waiting_requests": waiting_requests,
-        "backends": [backend_document(member, totals) for member in fleet.members],
+        "backends": [backend_document(member, totals, startup(member.name)) for member in fleet.members],
         "totals": {
             "requests": totals.requests,
             "retries": totals.retries,
@@ -44,7 +46,9 @@ def status_document(
     }
 
 
-def backend_document(member: Member, totals: Totals) -> dict[str, Any]:
+def backend_document(
+    member: Member, totals: Totals, startup: dict[str, float] | None = None
+) -> dict[str, Any]:
     """Return the entry of one backend."""
     return {
         "name": member.name,
@@ -57,6 +61,7 @@ def backend_document(member: Member, totals: Totals) -> dict[str, Any]:
         "requests": totals.by_backend[member.name],
         "share": totals.share(member.name),
         "models": None if member.models is None else sorted(member.models),
+        "startup": startup,
         "engine": _engine(totals.engine.get(member.name)),
     }
 

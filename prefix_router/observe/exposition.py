@@ -66,7 +66,10 @@ class Exposition(Collector):
         metrics = self._metrics
         in_flight, draining, key_shares = metrics.in_flight(), metrics.draining(), metrics.key_shares()
         compared = any(tally.compared for tally in metrics.backends.values())
+        startups = metrics.startups()
         for name, tally in metrics.backends.items():
+            for phase, seconds in startups.get(name, {}).items():
+                samples.add("backend_startup_seconds", seconds, name, phase.value)
             samples.add("in_flight", in_flight.get(name, 0), name)
             samples.add("backend_draining", name in draining, name)
             if name in key_shares:

@@ -37,6 +37,7 @@ from prefix_router.routing.fleet import BackendName, BackendState
 
 if TYPE_CHECKING:
     from prefix_router.observe.events import BackendChanged, DiscoveryStatus, EngineSample, RequestRecord
+    from prefix_router.observe.startup import StartupPhase
 
 _REASONS = {reason: reason.value for reason in Reason}
 _STATUS_CLASSES = {2: "2xx", 3: "3xx", 4: "4xx", 5: "5xx"}
@@ -51,7 +52,8 @@ class Metrics:
     active_requests: how many requests are being served. waiting: how many of them wait for a free backend.
     workers: how many processes serve clients, and how many had to be replaced so far. capture_dropped: how
     many requests a capture has lost. spans: how many were sent to a collector, and how many were lost.
-    discovery: how each source of backends does. They are called by `render`, in its thread.
+    discovery: how each source of backends does. startups: what each backend that joined has reached, in
+    seconds. They are called by `render`, in its thread.
     """
 
     content_type = CONTENT_TYPE_LATEST
@@ -67,6 +69,7 @@ class Metrics:
         spans: Callable[[], tuple[int, int]] = lambda: (0, 0),
         key_shares: Callable[[], Mapping[BackendName, float]] = dict,
         discovery: Callable[[], Iterable[DiscoveryStatus]] = tuple,
+        startups: Callable[[], Mapping[BackendName, Mapping[StartupPhase, float]]] = dict,
     ) -> None:
         self.in_flight = in_flight
         self.draining = draining
@@ -77,6 +80,7 @@ class Metrics:
         self.spans = spans
         self.key_shares = key_shares
         self.discovery = discovery
+        self.startups = startups
         self.backends: dict[BackendName, BackendTally] = {}
         self.unrouted = BackendTally()
         self.departed = BackendTally()

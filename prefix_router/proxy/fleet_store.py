@@ -105,12 +105,18 @@ class FleetStore:
         return ring if weights == ring.weights else ring.with_weights(weights)
 
     def replace_backends(
-        self, backends: Iterable[Backend], *, ring: Ring | None = None, policy: HealthPolicy | None = None
+        self,
+        backends: Iterable[Backend],
+        *,
+        ring: Ring | None = None,
+        policy: HealthPolicy | None = None,
+        joining: BackendState = BackendState.STARTING,
     ) -> frozenset[BackendName]:
         """Make the fleet consist of `backends`, keeping what is known of those that stay.
 
         ring: as made by `ring_of` for the same backends; made here by default. policy: what the health table
-        goes by from now on; the one so far by default. Returns the names of the backends that stay.
+        goes by from now on; the one so far by default. joining: the state of those that are new. Returns the
+        names of the backends that stay.
         """
         backends = tuple(backends)
         now = self._clock()
@@ -121,7 +127,7 @@ class FleetStore:
                 known.backend = backend
                 records[backend.name] = known
             else:
-                records[backend.name] = _Record(backend, Health(since=now), self._in_flight())
+                records[backend.name] = _Record(backend, Health(joining, now), self._in_flight())
         stay = frozenset(name for name, record in records.items() if self._records.get(name) is record)
         self._ring = self.ring_of(backends) if ring is None else ring
         self._policy = policy or self._policy
@@ -154,8 +160,12 @@ class FleetStore:
             BackendState.STARTING,
             BackendState.HEALTHY,
         )
-        # Who is draining carries nothing: it is no loss, and no help.
-        states = [other.health.state for other in self._records.values() if not other.draining]
+        # Who is draining or warming up carries nothing: it is no loss, and no help.
+        states = [
+            other.health.state
+            for other in self._records.values()
+            if not other.draining and other.health.state is not BackendState.WARMING
+        ]
         if leaves_service and not record.draining and not may_eject(states, self._policy):
             # It stays in service with its failures on record: too much of the fleet is out already.
             return
@@ -220,7 +230,8 @@ def listed_models(
     """Of `listed`, what the backends that take traffic have, in configuration order."""
     served: dict[BackendName, tuple[ServedModel, ...] | None] = {}
     for member in fleet.members:
-        out = member.state is BackendState.EJECTED and not member.last_resort
+        doubtful = member.state in (BackendState.EJECTED, BackendState.WARMING)
+        out = doubtful and not member.last_resort
         if member.state is not BackendState.DOWN and not out:
             served[member.name] = listed[member.name]
     return served

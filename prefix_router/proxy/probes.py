@@ -4,6 +4,9 @@ Rules that keep a probe from doing harm: one question of a kind in flight per ba
 busy vLLM answers `/health` late), a connection of its own (so that "accepts connections" is tested),
 intervals with jitter (so that many routers do not ask in step), answers bounded in size, and a backend out
 of service asked more often, because somebody waits for it.
+
+A backend that the store calls warming is asked in the same way until it has shown what it must
+(`ProbeOptions.warm_up`), or until its time for that is over; then it is a backend like the others.
 """
 
 from __future__ import annotations
@@ -14,15 +17,18 @@ import random
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
+from enum import Enum
 
 import msgspec
 
 from prefix_router.observe.events import EngineSample, Observer
+from prefix_router.observe.startup import StartupPhase, Startups
 from prefix_router.openai_api.engine_metrics import parse_engine_metrics
 from prefix_router.openai_api.headers import question_head
 from prefix_router.proxy.fleet_store import FleetStore, ServedModel
 from prefix_router.proxy.tasks import TaskGroup
 from prefix_router.proxy.upstreams import Address, Upstreams, login_of
+from prefix_router.proxy.warm_up import generate
 from prefix_router.routing.fleet import Backend, BackendName, BackendState
 from prefix_router.routing.health import HealthEvent
 from prefix_router.upstream.errors import ErrorKind, UpstreamError
@@ -37,9 +43,20 @@ _REFRESH_MIN_INTERVAL_SECONDS = 1.0
 _REFRESH_MAX_WAIT_SECONDS = 1.0
 
 
+class WarmUp(Enum):
+    """What a backend that joins must show before it takes traffic."""
+
+    OFF = "off"
+    HEALTH = "health"
+    GENERATE = "generate"
+
+
 @dataclass(frozen=True, slots=True)
 class ProbeOptions:
-    """What to ask and how often (seconds). An interval of 0 turns models or engine metrics off."""
+    """What to ask and how often (seconds). An interval of 0 turns models or engine metrics off.
+
+    warm_up_seconds: how long a backend may take to show what `warm_up` asks for.
+    """
 
     health_path: str
     health_interval_seconds: float
@@ -47,6 +64,8 @@ class ProbeOptions:
     models_refresh_seconds: float
     engine_metrics_path: str
     engine_metrics_interval_seconds: float
+    warm_up: WarmUp = WarmUp.OFF
+    warm_up_seconds: float = 120.0
 
 
 class _Entry(msgspec.Struct):
@@ -61,12 +80,19 @@ class Prober:
     """Keeps the fleet store true. `sync` starts and stops tasks as backends come and go."""
 
     def __init__(
-        self, store: FleetStore, upstreams: Upstreams, observer: Observer, options: ProbeOptions
+        self,
+        store: FleetStore,
+        upstreams: Upstreams,
+        observer: Observer,
+        options: ProbeOptions,
+        startups: Startups | None = None,
     ) -> None:
+        """startups: is told what a backend that joins has reached."""
         self._store = store
         self._upstreams = upstreams
         self._observer = observer
         self._options = options
+        self._startups = startups
         self._tasks = TaskGroup()
         self._running: dict[BackendName, tuple[Backend, list[asyncio.Task[None]]]] = {}
         self._answered: set[BackendName] = set()
@@ -137,6 +163,8 @@ class Prober:
 
     async def _watch_health(self, backend: Backend) -> None:
         models_due = asyncio.get_running_loop().time()
+        if self._state(backend) is BackendState.WARMING:
+            await self._warm_up(backend)
         while True:
             try:
                 models_due = await self._probe(backend, models_due)
@@ -144,6 +172,56 @@ class Prober:
                 # Whatever it was, a backend that nobody asks any more would never come back.
                 logger.exception("probe of %s failed in the router", backend.name)
             await self._pause(backend)
+
+    async def _warm_up(self, backend: Backend) -> None:
+        """Ask until the backend is warm, or its time for that is over. It is never left warming.
+
+        It gets its whole time anew when it has to be asked in another way.
+        """
+        if self._options.warm_up is WarmUp.OFF:
+            self._store.report(backend, HealthEvent.WARM_UP_OVER, "warm-up is off")
+            return
+        seconds = self._options.warm_up_seconds
+        try:
+            async with asyncio.timeout(seconds):
+                while not await self._got_warm(backend):  # noqa: ASYNC110  (it asks the backend)
+                    await asyncio.sleep(self._jittered(_RECOVERY_INTERVAL_SECONDS))
+        except TimeoutError:
+            logger.warning(
+                "backend %s is not warm after %g s: it takes traffic anyway", backend.name, seconds
+            )
+        except Exception:
+            logger.exception("warm-up of %s failed in the router: it takes traffic anyway", backend.name)
+        else:
+            self._reached(backend, StartupPhase.WARMED)
+            self._store.report(backend, HealthEvent.WARMED)
+            return
+        self._store.report(backend, HealthEvent.WARM_UP_OVER)
+
+    async def _got_warm(self, backend: Backend) -> bool:
+        event, _ = await self._ask_health(backend)
+        self._answered.add(backend.name)
+        if event is not HealthEvent.PROBE_OK:
+            return False
+        await self._ask_models(backend)
+        if self._options.warm_up is WarmUp.HEALTH:
+            return True
+        trouble = await generate(self._upstreams, backend, self._first_model(backend))
+        if trouble is not None:
+            logger.info("backend %s is not warm yet: its first generation: %s", backend.name, trouble)
+        return trouble is None
+
+    def _first_model(self, backend: Backend) -> str | None:
+        """The first model that it lists, or by name of those it is declared to serve; None when unknown."""
+        if backend.models is not None:
+            return min(backend.models, default=None)
+        member = self._store.fleet.by_name.get(backend.name)
+        listed = None if member is None else self._store.models(backend.name)
+        return listed[0].id if listed else None
+
+    def _reached(self, backend: Backend, phase: StartupPhase) -> None:
+        if self._startups is not None:
+            self._startups.reached(backend.name, phase)
 
     async def _probe(self, backend: Backend, models_due: float) -> float:
         """Ask once for health, and for models when that is due; return when they are due next."""
@@ -199,7 +277,9 @@ class Prober:
             return HealthEvent.UNREACHABLE if refused else HealthEvent.PROBE_BAD, f"probe: {error}"
         except TimeoutError:
             return HealthEvent.PROBE_BAD, f"probe: none within {self._options.health_timeout_seconds:g} s"
+        self._reached(backend, StartupPhase.REACHABLE)
         if 200 <= status < 300:
+            self._reached(backend, StartupPhase.HEALTHY)
             return HealthEvent.PROBE_OK, "probe"
         return HealthEvent.PROBE_BAD, f"probe: status {status}"
 

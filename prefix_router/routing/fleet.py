@@ -34,9 +34,17 @@ class BackendState(Enum):
     """Refuses connections or cannot be reached: no traffic, however few others are left."""
     HALF_OPEN = "half_open"
     """Coming back: one request at a time until it has proven itself."""
+    WARMING = "warming"
+    """Has joined a running fleet and not shown yet that it can work: no traffic while others can take it."""
 
 
 _IN_SERVICE = frozenset({BackendState.HEALTHY, BackendState.STARTING})
+_BETTER_THAN = {
+    BackendState.HALF_OPEN: _IN_SERVICE,
+    BackendState.EJECTED: _IN_SERVICE | {BackendState.HALF_OPEN},
+    BackendState.WARMING: _IN_SERVICE | {BackendState.HALF_OPEN},
+}
+"""The states that make a backend in one of these no last resort."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,9 +130,7 @@ class Member:
     """In service whatever its counts are: worked out once, because it is asked for every request."""
 
     def __post_init__(self) -> None:
-        good_enough = self.state in _IN_SERVICE or (
-            self.last_resort and self.state in (BackendState.HALF_OPEN, BackendState.EJECTED)
-        )
+        good_enough = self.state in _IN_SERVICE or (self.last_resort and self.state in _BETTER_THAN)
         object.__setattr__(self, "_open", good_enough and not self.draining)
 
     @property
@@ -252,12 +258,6 @@ class Fleet:
             member = self.by_name[name]
             if member.serves(model):
                 yield member
-
-
-_BETTER_THAN = {
-    BackendState.HALF_OPEN: _IN_SERVICE,
-    BackendState.EJECTED: _IN_SERVICE | {BackendState.HALF_OPEN},
-}
 
 
 def with_last_resorts(members: Sequence[Member]) -> list[Member]:

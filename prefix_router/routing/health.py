@@ -9,6 +9,9 @@ A backend that lost its place through failed requests must win it back through r
 was green all the while. Any other backend may return on probes alone, so that a fleet without traffic
 heals too.
 
+A backend that joins a running fleet may have to warm up first (`warming`). Requests and failed probes say
+nothing about it then: it is still starting. Only whoever warms it up moves it, and that one gives up in time.
+
 Rules::
 
     state      event            next
@@ -16,7 +19,9 @@ Rules::
     starting   request_ok       healthy
     healthy    probe_bad × n    ejected     (n = probe_failures, in a row)
     healthy    request_bad × n  ejected     (n = request_failures, in a row, no success between)
-    any        unreachable      down
+    warming    warmed           healthy
+    warming    warm_up_over     starting    (it did not get warm in time: from here on like any other)
+    any other  unreachable      down
     down       probe_ok         half_open
     ejected    probe_ok         half_open   (once cooldown_seconds have passed)
     ejected    request_ok       half_open
@@ -50,6 +55,10 @@ class HealthEvent(Enum):
     """A response began with a status that is the engine's normal work (also 4xx)."""
     REQUEST_BAD = "request_bad"
     """A request met a reset, a timeout, garbage, a broken stream or a 5xx that is not back-pressure."""
+    WARMED = "warmed"
+    """A backend that joined has shown what it had to show."""
+    WARM_UP_OVER = "warm_up_over"
+    """A backend that joined has had its time to get warm."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +97,10 @@ class Health:
 
 def step(health: Health, event: HealthEvent, now: float, policy: HealthPolicy) -> Health:
     """Return the health after `event` at time `now` (seconds, same clock as `Health.since`)."""
+    if health.state is BackendState.WARMING:
+        return _warming(health, event, now)
+    if event is HealthEvent.WARMED or event is HealthEvent.WARM_UP_OVER:
+        return health
     if event is HealthEvent.UNREACHABLE:
         if health.state is BackendState.DOWN:
             return health
@@ -112,6 +125,12 @@ def may_eject(states: Collection[BackendState], policy: HealthPolicy) -> bool:
     """
     out = sum(state in _OUT for state in states)
     return out + 1 <= policy.max_ejected_fraction * len(states)
+
+
+def _warming(health: Health, event: HealthEvent, now: float) -> Health:
+    if event is HealthEvent.WARMED:
+        return Health(BackendState.HEALTHY, now)
+    return Health(BackendState.STARTING, now) if event is HealthEvent.WARM_UP_OVER else health
 
 
 def _in_service(health: Health, event: HealthEvent, now: float, policy: HealthPolicy) -> Health:

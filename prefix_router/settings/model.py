@@ -19,6 +19,7 @@ from msgspec import Meta, Struct
 
 from prefix_router.settings.cors import CorsSettings
 from prefix_router.settings.discovery import DiscoverySettings
+from prefix_router.settings.joining import JoiningSettings
 from prefix_router.settings.patterns import (
     CREDENTIAL,
     CREDENTIAL_PATTERN,
@@ -499,6 +500,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     timeouts: TimeoutSettings = TimeoutSettings()
     retry: RetrySettings = RetrySettings()
     health: HealthSettings = HealthSettings()
+    joining: JoiningSettings = JoiningSettings()
     models: ModelListSettings = ModelListSettings()
     engine_metrics: EngineMetricsSettings = EngineMetricsSettings()
     logging: LoggingSettings = LoggingSettings()

@@ -122,6 +122,8 @@ RELOADABLE: Final = frozenset(
         "health.cooldown_seconds",
         "health.recovery_successes",
         "health.max_ejected_fraction",
+        "joining.warm_up",
+        "joining.timeout_seconds",
         "models.refresh_seconds",
         "engine_metrics.path",
         "engine_metrics.interval_seconds",

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 COMMANDS = (
     "serve", "check-config", "schema", "explain", "simulated-vllm", "demo", "stack", "simulate", "analyze",
-    "hash-key", "completion",
+    "top", "hash-key", "completion",
 )  # fmt: skip
 
 
@@ -243,6 +243,7 @@ def test_explain_names_a_request_that_cannot_be_read(
         ("simulated-vllm", "prefix_router.simulate.server"),
         ("demo", "prefix_router.demo"),
         ("stack", "prefix_router.demo.stack"),
+        ("top", "prefix_router.top.command"),
         ("simulate", "prefix_router.fleetsim.command"),
     ],
 )

@@ -20,8 +20,8 @@ BACKENDS = Group(
             Kind.GAUGE,
             ("backend", "state"),
             "0 or 1",
-            "1 for the state the backend is in (`starting`, `healthy`, `ejected`, `down`, `half_open`), 0 "
-            "for the others.",
+            "1 for the state the backend is in (`starting`, `healthy`, `ejected`, `down`, `half_open`, "
+            "`warming`), 0 for the others.",
             "A backend gets no traffic. Alert on `down` and `ejected`.",
         ),
         Metric(
@@ -47,6 +47,15 @@ BACKENDS = Group(
             "changes",
             "Changes of a backend's state, by the state it entered.",
             "A backend flaps: many changes, few minutes.",
+        ),
+        Metric(
+            "backend_startup_seconds",
+            Kind.GAUGE,
+            ("backend", "phase"),
+            "seconds",
+            "From the moment a backend that joined was discovered to `reachable`, `healthy`, `warmed`, "
+            "`first_request` and `first_token`. Only for backends that joined after the router's start.",
+            "A new replica takes long to become useful: which phase is it?",
         ),
         Metric(
             "engine_requests_running",

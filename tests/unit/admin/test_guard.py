@@ -58,7 +58,9 @@ async def client(guard: Guard) -> AsyncIterator[Client]:
         yield made
 
 
-@pytest.mark.parametrize("path", ["/livez", "/readyz", "/metrics", "/status", "/", "/page/app.js"])
+@pytest.mark.parametrize(
+    "path", ["/livez", "/readyz", "/metrics", "/status", "/history", "/", "/page/app.js"]
+)
 async def test_what_only_shows_states_is_open(client: Client, path: str) -> None:
     assert (await client.get(path)).status == 200
     assert (await client.head(path)).status == 200

@@ -26,7 +26,13 @@ def test_it_says_all_that_a_person_asks_for() -> None:
     totals.by_backend[A] = 4
     totals.prompt_tokens, totals.cached_tokens = 10, 5
     document = status_document(
-        fleet, totals, version="1", strategy="prefix_aware", uptime_seconds=1.5, active_requests=3
+        fleet,
+        totals,
+        version="1",
+        strategy="prefix_aware",
+        uptime_seconds=1.5,
+        active_requests=3,
+        startup={A: {"discovered": 0.0}}.get,
     )
     assert msgspec.json.decode(msgspec.json.encode(document)) == document
     first, second = document["backends"]
@@ -41,6 +47,7 @@ def test_it_says_all_that_a_person_asks_for() -> None:
         "requests": 4,
         "share": 1.0,
         "models": ["m", "n"],
+        "startup": {"discovered": 0.0},
         "engine": {
             "requests_running": 1.0,
             "requests_waiting": 2.0,
@@ -54,6 +61,7 @@ def test_it_says_all_that_a_person_asks_for() -> None:
         None,
         None,
     )
+    assert second["startup"] is None
     assert document["totals"]["observed_hit_rate"] == 0.5
     assert document["ring"] == {"virtual_nodes": 8, "points": 24}
 

@@ -1,4 +1,4 @@
-"""docs/configuration.md shows a file full of mistakes and what a person is told: it is what the program says."""
+"""docs/configuration.md shows a file full of mistakes, and what a person is told is what the program says."""
 
 from __future__ import annotations
 

@@ -20,6 +20,7 @@ from prefix_router.observe.events import (
     RetryCause,
 )
 from prefix_router.observe.metrics import Metrics
+from prefix_router.observe.startup import StartupPhase
 from prefix_router.openai_api.errors import ErrorCode
 from prefix_router.routing.decision import Reason
 from prefix_router.routing.fleet import BackendName, BackendState
@@ -454,6 +455,7 @@ class TestRender:
         metrics.engine_sampled(EngineSample(A, 1, 2, 0.5, 1000, 900))
         metrics.certificate_ends = {"listen.tls": 1.0}
         metrics.discovery = lambda: [DiscoveryStatus("dns", True, 2, 1, 1.0, None)]
+        metrics.startups = lambda: {A: {StartupPhase.HEALTHY: 2.5}}
         families = Scrape(metrics).families
         for metric in CATALOGUE:
             samples = families[PREFIX + metric.name.removesuffix("_total")].samples

@@ -12,6 +12,7 @@ from prefix_router.openai_api.headers import (
     has_dot_segments,
     is_valid_request_id,
     origin_form,
+    post_head,
     question_head,
     request_head,
 )
@@ -229,3 +230,11 @@ def test_the_routers_own_questions_log_in_where_they_must() -> None:
         b"GET /health HTTP/1.1\r\nHost: h:1\r\nUser-Agent: prefix-router\r\nConnection: close\r\n\r\n"
     )
     assert b"\r\nAuthorization: Bearer k\r\n" in question_head(b"/health", b"h:1", b"Bearer k")
+
+
+def test_a_post_of_the_router_itself_says_how_long_its_json_is() -> None:
+    assert post_head(b"/v1/completions", b"h:1", 12, b"Bearer k") == (
+        b"POST /v1/completions HTTP/1.1\r\nHost: h:1\r\nUser-Agent: prefix-router\r\n"
+        b"Content-Type: application/json\r\nContent-Length: 12\r\nAuthorization: Bearer k\r\n"
+        b"Connection: close\r\n\r\n"
+    )

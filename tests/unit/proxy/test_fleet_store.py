@@ -254,3 +254,16 @@ def test_a_backend_that_flaps_never_gets_a_count_below_zero() -> None:
     for lease in leases:
         lease.release()
     assert store.fleet.by_name[A.name].in_flight.count == 0
+
+
+def test_who_joins_warming_counts_neither_way_for_ejections_and_lists_no_models() -> None:
+    a, b, c = (Backend(BackendName(name), f"http://{name}") for name in "abc")
+    store = store_of(a, b)
+    store.replace_backends([a, b, c], joining=BackendState.WARMING)
+    assert states(store) == [BackendState.STARTING, BackendState.STARTING, BackendState.WARMING]
+    assert list(store.served_models()) == ["a", "b"]
+    policy = HealthPolicy(probe_failures=1, max_ejected_fraction=0.5)
+    store.replace_backends([a, b, c], policy=policy)
+    for backend in (a, b):
+        store.report(backend, HealthEvent.PROBE_BAD)
+    assert states(store) == [BackendState.EJECTED, BackendState.STARTING, BackendState.WARMING]

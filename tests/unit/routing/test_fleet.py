@@ -6,6 +6,26 @@ from prefix_router.routing.fleet import BackendName, BackendState, InFlight, Mem
 from tests.support.fleets import fleet_of, member, spread_keys
 
 
+@pytest.mark.parametrize(
+    ("others", "admits"),
+    [
+        ([BackendState.HEALTHY], False),
+        ([BackendState.STARTING], False),
+        ([BackendState.HALF_OPEN], False),
+        ([BackendState.EJECTED], True),
+        ([BackendState.DOWN], True),
+        ([BackendState.WARMING], True),
+        ([], True),
+    ],
+)
+def test_a_warming_backend_takes_traffic_when_nobody_better_is_left(
+    others: list[BackendState], admits: bool
+) -> None:
+    members = [member("a", state=BackendState.WARMING)]
+    members += [member(f"b{at}", state=state) for at, state in enumerate(others)]
+    assert with_last_resorts(members)[0].admits() is admits
+
+
 @pytest.mark.parametrize("state", [BackendState.STARTING, BackendState.HEALTHY])
 @pytest.mark.parametrize("in_flight", [0, 1, 900])
 def test_backend_in_service_admits_however_busy_it_is(state: BackendState, in_flight: int) -> None:

@@ -13,7 +13,7 @@ POLICY = HealthPolicy(
 OK, BAD, GONE = HealthEvent.PROBE_OK, HealthEvent.PROBE_BAD, HealthEvent.UNREACHABLE
 GOOD_REQUEST, BAD_REQUEST = HealthEvent.REQUEST_OK, HealthEvent.REQUEST_BAD
 STARTING, HEALTHY, EJECTED = BackendState.STARTING, BackendState.HEALTHY, BackendState.EJECTED
-DOWN, HALF_OPEN = BackendState.DOWN, BackendState.HALF_OPEN
+DOWN, HALF_OPEN, WARMING = BackendState.DOWN, BackendState.HALF_OPEN, BackendState.WARMING
 
 
 def after(*events: HealthEvent | float, start: Health | None = None) -> Health:
@@ -65,6 +65,21 @@ def after(*events: HealthEvent | float, start: Health | None = None) -> Health:
 )
 def test_the_table(events: list[HealthEvent | float], state: BackendState) -> None:
     assert after(*events).state is state
+
+
+@pytest.mark.parametrize("event", [OK, BAD, GONE, GOOD_REQUEST, BAD_REQUEST])
+def test_only_whoever_warms_a_backend_up_moves_it(event: HealthEvent) -> None:
+    warming = Health(WARMING)
+    assert after(*[event] * 5, start=warming) is warming
+
+
+@pytest.mark.parametrize(
+    ("event", "state"), [(HealthEvent.WARMED, HEALTHY), (HealthEvent.WARM_UP_OVER, STARTING)]
+)
+def test_a_warm_up_ends_well_or_in_time(event: HealthEvent, state: BackendState) -> None:
+    assert after(3.0, event, start=Health(WARMING)) == Health(state, since=3.0)
+    for before in (Health(other) for other in BackendState if other is not WARMING):
+        assert after(event, start=before) is before
 
 
 def test_green_probes_do_not_forgive_failing_requests() -> None:
