@@ -137,6 +137,18 @@ def question_head(target: bytes, host: bytes, authorization: bytes | None = None
     return head % (target, host, login)
 
 
+def post_head(target: bytes, host: bytes, length: int, authorization: bytes | None = None) -> bytes:
+    """Return the head of a POST of JSON that the router itself sends to a backend, blank line included.
+
+    length: of the body, in bytes. authorization: as for `question_head`. The connection ends with the answer.
+    """
+    lines = b"Content-Type: application/json\r\nContent-Length: %d\r\n" % length
+    if authorization:
+        lines += b"Authorization: %b\r\n" % authorization
+    head = b"POST %b HTTP/1.1\r\nHost: %b\r\nUser-Agent: prefix-router\r\n%bConnection: close\r\n\r\n"
+    return head % (target, host, lines)
+
+
 def response_lines(headers: RawHeaders, named: frozenset[bytes] | None = None) -> bytes:
     """Return the end-to-end headers of a backend's response as they go on the wire, each with its line end.
 

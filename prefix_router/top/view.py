@@ -8,6 +8,7 @@ O(backends).
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
@@ -55,7 +56,7 @@ class _Row:
 
 
 _ORDER: Final[dict[Sort, Callable[[_Row], Any]]] = {
-    Sort.NAME: lambda row: row.backend["name"],
+    Sort.NAME: lambda row: _natural(row.backend["name"]),
     Sort.STATE: lambda row: (_worst(row.backend["state"]), not row.backend["draining"]),
     Sort.IN_FLIGHT: lambda row: -row.backend["in_flight"],
     Sort.REQUESTS: lambda row: -row.recent.get("requests", 0),
@@ -137,8 +138,9 @@ def _backend_line(row: _Row, status: dict[str, Any], total: int, screen: Screen)
 
 def _foot(count: int, shown: int, screen: Screen) -> str:
     part = f"{screen.first + 1}–{screen.first + shown} of {count}" if shown < count else str(count)
-    keys = " ".join(f"{sort.value}:{sort.name.lower().replace('_', '-')}" for sort in Sort)
-    return f"{part}  sort {keys}  ↑↓ scroll  q quit"
+    by = screen.sort.name.lower().replace("_", " ")
+    others = " ".join(f"{sort.value}:{sort.name.lower().partition('_')[0]}" for sort in Sort)
+    return f"{part} by {by}  q quit  ↑↓ scroll  {others}"
 
 
 def _columns(name: str, *rest: str) -> str:
@@ -154,6 +156,11 @@ def _cut(text: str, screen: Screen) -> str:
 
 def _paint(text: str, code: str, screen: Screen) -> str:
     return f"\x1b[{code}m{text}\x1b[0m" if screen.colour and code else text
+
+
+def _natural(name: str) -> list[tuple[int, str]]:
+    """So that gpu-10 comes after gpu-9."""
+    return [(int(part) if part.isdecimal() else -1, part) for part in re.split(r"(\d{1,18})", name)]
 
 
 def _worst(state: str) -> int:

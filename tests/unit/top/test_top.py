@@ -86,6 +86,15 @@ def test_backends_are_sorted_worst_or_busiest_first(sort: Sort, order: str) -> N
     assert names(lines(fleet, history(a=5, b=1, c=9), Screen(sort=sort))) == list(order)
 
 
+def test_numbers_in_names_count_as_numbers() -> None:
+    fleet = status(backend("gpu-10"), backend("gpu-9"))
+    assert names(lines(fleet, {}, Screen())) == ["gpu-9", "gpu-10"]
+
+
+def test_the_last_line_says_how_to_quit_on_any_usual_screen() -> None:
+    assert "q quit" in lines(status(*(backend(f"b{at}") for at in range(40))), {}, Screen(80, 24))[-1]
+
+
 def test_old_numbers_are_called_old() -> None:
     assert lines(status(), {}, Screen(trouble="refused"))[0].startswith(
         "NOT REACHED, numbers are old: refused"
