@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from prefix_router.observe.capture import CaptureOptions
 from prefix_router.observe.tracing import TracingOptions
 from prefix_router.openai_api.forwarded import TrustedProxies
+from prefix_router.proxy.clients import Clients
 from prefix_router.proxy.cors import Cors
 from prefix_router.proxy.decider import Decider
 from prefix_router.proxy.policy import RequestLimits, RequestPolicy
@@ -108,10 +109,25 @@ def policy_of(settings: Settings, previous: RequestPolicy | None = None) -> Requ
         tracing=tracing_of(settings),
         proxies=None if proxies is None else TrustedProxies(proxies),
         cors=cors_of(settings),
+        drops_credentials=bool(settings.clients),
+        clients=clients_of(settings),
         listener_tls=listener_tls_of(
             "listen.tls", settings.listen.tls, None if previous is None else previous.listener_tls
         ),
         backend_tls=backend_tls_of(settings, None if previous is None else previous.backend_tls),
+    )
+
+
+def clients_of(settings: Settings) -> Clients | None:
+    """Return who may send requests, None for everybody."""
+    if not settings.clients:
+        return None
+    return Clients(
+        tuple(
+            (bytes.fromhex(digest), client.name)
+            for client in settings.clients
+            for digest in client.key_sha256
+        )
     )
 
 

@@ -102,7 +102,7 @@ class RequestRecord(Struct):
     only while somebody captures traffic (`observe.capture`), `trace` only while requests are traced.
 
     `client_address` is the one that the request came from, or, where gateways are trusted to say so, the
-    address of whoever asked them; "" when unknown.
+    address of whoever asked them; "" when unknown. `client` is the configured client whose key it showed.
 
     Where prompts have chains, that is, with strategy adaptive or depth auto: `prompt_length` is the length of
     the prompt in the tokens of its chain, which are estimates, `shared_tokens` how much of it this router has
@@ -141,6 +141,7 @@ class RequestRecord(Struct):
     shared_tokens: int | None = None
     expected_tokens: int | None = None
     client_address: str = ""
+    client: str | None = None
     trace: TraceRecord | None = None
 
 

@@ -52,6 +52,7 @@ def request_fields(event: RequestRecord) -> dict[str, Field]:
     return {
         "request_id": cut(event.request_id, _MAX_NAME_CHARACTERS),
         "trace_id": None if event.trace is None else event.trace.trace_id,
+        "client": event.client,
         "client_address": event.client_address or None,
         "method": cut(event.method, _MAX_NAME_CHARACTERS),
         "path": cut(event.path.partition("?")[0], _MAX_PATH_CHARACTERS),

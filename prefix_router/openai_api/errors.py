@@ -31,6 +31,8 @@ class ErrorCode(Enum):
     BAD_REQUEST = "bad_request"
     """Broken HTTP framing."""
     INVALID_AFFINITY_ID = "invalid_affinity_id"
+    INVALID_API_KEY = "invalid_api_key"
+    """The request shows no key of a client, and `clients` asks for one."""
     MODEL_NOT_FOUND = "model_not_found"
     REQUEST_TIMEOUT = "request_timeout"
     """The client did not send its body in time."""
@@ -75,6 +77,7 @@ class ErrorCode(Enum):
 _STATUSES = {
     ErrorCode.BAD_REQUEST: 400,
     ErrorCode.INVALID_AFFINITY_ID: 400,
+    ErrorCode.INVALID_API_KEY: 401,
     ErrorCode.MODEL_NOT_FOUND: 404,
     ErrorCode.REQUEST_TIMEOUT: 408,
     ErrorCode.REQUEST_TOO_LARGE: 413,

@@ -30,6 +30,7 @@ from prefix_router.proxy.body import (
     whole_at_hand,
 )
 from prefix_router.proxy.client_request import ClientRequest
+from prefix_router.proxy.clients import needs_key
 from prefix_router.proxy.decider import Subject
 from prefix_router.proxy.dispatch import Dispatcher, Errand
 from prefix_router.proxy.downstream import Downstream
@@ -146,6 +147,16 @@ class Handler:
             lines = errand.policy.cors.preflight(request.method, request.headers)
             if lines is not None:
                 replies.answer_preflight(record, downstream, lines)
+                return
+        clients = errand.policy.clients
+        if clients is not None and needs_key(request.method, record.path):
+            record.client = clients.name(request.headers)
+            if record.client is None:
+                if request.body_exists:
+                    downstream.keep_alive = False  # nobody reads the body of a stranger
+                record.api = "messages" if record.path == "/v1/messages" else record.api
+                message = "A valid API key is needed: Authorization: Bearer KEY, or x-api-key: KEY."
+                replies.fail(record, downstream, ErrorCode.INVALID_API_KEY, message)
                 return
         answer = self._local_answers.answer(request.method, record.path, closing=self.closing)
         if answer is not None:

@@ -23,7 +23,7 @@ from prefix_router.routing.fleet import BackendName
 Served = Mapping[BackendName, tuple[ServedModel, ...] | None]
 
 _MODELS_PREFIX = "/v1/models/"
-_HEALTH_PATHS = frozenset({"/health", "/ping"})
+HEALTH_PATHS = frozenset({"/health", "/ping"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class LocalAnswers:
             return self._models()
         if path.startswith(_MODELS_PREFIX):
             return self._model(path.removeprefix(_MODELS_PREFIX))
-        if path in _HEALTH_PATHS:
+        if path in HEALTH_PATHS:
             return self._health(closing)
         return None
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from prefix_router.openai_api.forwarded import TrustedProxies
+    from prefix_router.proxy.clients import Clients
     from prefix_router.proxy.cors import Cors
     from prefix_router.proxy.decider import Decider
     from prefix_router.proxy.replies import Replies
@@ -48,8 +49,8 @@ class RequestPolicy:
     admission, retry_allowance: what all requests together may take; they hold for those under way as well.
     proxies: whose word about clients is taken, None to judge nobody. cors: which pages may call from a
     browser, None to leave that to backends. drops_credentials: whether the client's keys were for the router,
-    and go no further. listener_tls, backend_tls: what is spoken with whoever is connected to from now on;
-    None for plain HTTP, and for the system's authorities.
+    and go no further. clients: who may send requests, None for everybody. listener_tls, backend_tls: what is
+    spoken with whoever is connected to from now on; None for plain HTTP, and for the system's authorities.
     """
 
     decider: Decider
@@ -64,5 +65,6 @@ class RequestPolicy:
     proxies: TrustedProxies | None = None
     cors: Cors | None = None
     drops_credentials: bool = False
+    clients: Clients | None = None
     listener_tls: Tls | None = None
     backend_tls: Tls | None = None

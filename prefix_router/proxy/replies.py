@@ -98,6 +98,8 @@ class Replies:
         headers: tuple[tuple[bytes, bytes], ...] = ()
         if code.status in _TRY_AGAIN_STATUSES:
             headers = ((b"Retry-After", b"%d" % retry_after_seconds),)
+        elif code is ErrorCode.INVALID_API_KEY:
+            headers = ((b"WWW-Authenticate", b"Bearer"),)
         if self._decision_headers:
             # Where a backend answers, this header says why it was chosen; here, why none was.
             headers += ((b"x-prefix-router-reason", code.value.encode()),)

@@ -17,6 +17,7 @@ from typing import Annotated, Any, Final
 
 from msgspec import Meta, Struct
 
+from prefix_router.settings.clients import ClientSettings
 from prefix_router.settings.cors import CorsSettings
 from prefix_router.settings.discovery import DiscoverySettings
 from prefix_router.settings.joining import JoiningSettings
@@ -486,12 +487,15 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         uses one core: raise it when that core is busy and the machine has more.
     backends: The vLLM replicas, at least one unless `discovery` finds some. The order does not matter for
         keys.
+    clients: Who may use the data port, each with keys of its own; an empty list lets everybody in. Set it
+        when not everybody who reaches the port may use the models.
     """
 
     listen: ListenSettings = ListenSettings()
     admin: AdminSettings = AdminSettings()
     workers: Annotated[int, Meta(ge=1, le=MAX_WORKERS)] = 1
     backends: tuple[BackendSettings, ...] = ()
+    clients: tuple[ClientSettings, ...] = ()
     discovery: DiscoverySettings = DiscoverySettings()
     backend_tls: BackendTlsSettings = BackendTlsSettings()
     routing: RoutingSettings = RoutingSettings()

@@ -24,6 +24,7 @@ OTLP_ENDPOINT_PATTERN: Final = whole(
     r"https?://(?:[A-Za-z0-9._-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\])(?::[1-9][0-9]{0,4})?(?:/[A-Za-z0-9._~%/-]*)?"
 )
 SERVICE_NAME_PATTERN: Final = whole(r"[A-Za-z0-9._:/-]{1,128}")
+CLIENT_PATTERN: Final = whole(r"[A-Za-z0-9._-]{1,64}")
 SHA256_PATTERN: Final = whole(r"[0-9A-Fa-f]{64}")
 CREDENTIAL_PATTERN: Final = whole(r"[!-~](?:[ -~]{0,8190}[!-~])?")
 ORIGIN_PATTERN: Final = whole(r"\*|null|[a-z][a-z0-9+.-]*://[A-Za-z0-9._\[\]:-]{1,253}")
@@ -50,6 +51,7 @@ PATH: Final = {"expects": "a path that begins with / and holds no space"}
 OTLP_ENDPOINT: Final = {"expects": "a URL such as http://127.0.0.1:4318, without login or query"}
 SERVICE_NAME: Final = {"expects": "1 to 128 letters, digits, - . _ : or /"}
 EVENTS: Final = {"expects": "an address such as tcp://10.0.0.1:5557, with a host in it, not a *"}
+CLIENT: Final = {"expects": "1 to 64 letters, digits, - . or _"}
 SHA256: Final = {"expects": "64 hex digits, as `prefix-router hash-key` prints them", **SECRET}
 COLLECTOR_CREDENTIAL: Final = {"expects": 'the value of the header, such as "Bearer ${OTLP_TOKEN}"', **SECRET}
 CREDENTIAL: Final = {"expects": 'the value of the header, such as "Bearer ${VLLM_API_KEY}"', **SECRET}

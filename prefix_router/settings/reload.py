@@ -14,7 +14,7 @@ has taught to change, and is reported as needing a restart. O(settings + backend
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 from msgspec import UNSET, Struct, UnsetType, structs
 
@@ -24,7 +24,10 @@ from prefix_router.settings.secrets import shown, shown_value
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from prefix_router.settings.clients import ClientSettings
     from prefix_router.settings.model import BackendSettings, Settings
+
+    _Named: TypeAlias = BackendSettings | ClientSettings
 
 _SectionT = TypeVar("_SectionT", bound=Struct)
 
@@ -40,6 +43,9 @@ RELOADABLE: Final = frozenset(
         "backends[].kv_events_ranks",
         "backends[].server_name",
         "backends[].authorization",
+        "clients",
+        "clients[].name",
+        "clients[].key_sha256",
         "discovery.settle_seconds",
         "discovery.first_answer_seconds",
         "discovery.believe_empty_seconds",
@@ -143,12 +149,16 @@ RELOADABLE: Final = frozenset(
 """Dotted paths of what a running router can change; `[]` stands for any entry of a list."""
 
 
+_BY_NAME: Final = frozenset({"backends", "clients"})
+"""Lists whose entries are told apart by their names; their order is no difference."""
+
+
 @dataclass(frozen=True, slots=True)
 class Change:
     """One setting that differs, as plain values (what YAML would hold), secrets masked.
 
-    path: dotted; a backend is called by its name: `backends[a].weight`. old, new: UNSET for a backend that
-    joins or leaves.
+    path: dotted; a backend or client is called by its name: `backends[a].weight`. old, new: UNSET for one
+    that joins or leaves.
     """
 
     path: str
@@ -197,19 +207,19 @@ def _changes(old: Struct, new: Struct, prefix: str) -> Iterator[Change]:
         path = prefix + field.name
         if before == after:
             continue
-        if path == "backends":
-            yield from _backend_changes(before, after)
+        if path in _BY_NAME:
+            yield from _named_changes(path, before, after)
         elif isinstance(before, Struct) and isinstance(after, Struct):
             yield from _changes(before, after, f"{path}.")
         else:
             yield Change(path, shown_value(field.type, before), shown_value(field.type, after))
 
 
-def _backend_changes(old: tuple[BackendSettings, ...], new: tuple[BackendSettings, ...]) -> Iterator[Change]:
-    before = {backend.name: backend for backend in old}
-    after = {backend.name: backend for backend in new}
+def _named_changes(section: str, old: tuple[_Named, ...], new: tuple[_Named, ...]) -> Iterator[Change]:
+    before = {entry.name: entry for entry in old}
+    after = {entry.name: entry for entry in new}
     for name in {**before, **after}:
-        path = f"backends[{name}]"
+        path = f"{section}[{name}]"
         if name not in after:
             yield Change(path, shown(before[name]), UNSET)
         elif name not in before:

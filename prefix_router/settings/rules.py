@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from prefix_router.settings.backend_url import host_port
 from prefix_router.settings.model import PrefixDepth, PrefixUnit
+from prefix_router.settings.rules_clients import CLIENT_RULES
 from prefix_router.settings.rules_discovery import DISCOVERY_RULES
 from prefix_router.settings.rules_security import SECURITY_RULES, names_fit_urls
 from prefix_router.settings.violation import Violation
@@ -40,6 +41,7 @@ def violations(draft: Draft) -> Iterator[Problem]:
         _capture_possible,
         *DISCOVERY_RULES,
         *SECURITY_RULES,
+        *CLIENT_RULES,
     ):
         yield from _checked(rule, draft)
 

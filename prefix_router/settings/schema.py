@@ -92,7 +92,8 @@ def _value(value: Schema, definitions: dict[str, Schema]) -> Schema:
     if is_free_text:
         return value
     if value.get("type") == "array":
-        return {**_list(value, definitions), "default": list(value["default"])}  # JSON knows no tuple
+        default = {"default": list(value["default"])} if "default" in value else {}  # JSON knows no tuple
+        return {**_list(value, definitions), **default}
     default = {"default": value.pop("default")} if "default" in value else {}
     alternatives = value["anyOf"] if value.keys() == {"anyOf"} else [value]
     alternatives = [_list(alternative, definitions) for alternative in alternatives]

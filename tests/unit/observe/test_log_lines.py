@@ -67,6 +67,7 @@ def test_the_access_line_of_a_request() -> None:
     assert request_fields(finished()) == {
         "request_id": "r1",
         "trace_id": None,
+        "client": None,
         "client_address": None,
         "method": "POST",
         "path": "/v1/chat/completions",

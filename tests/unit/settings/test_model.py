@@ -73,6 +73,9 @@ def test_the_reference_file_holds_the_defaults_and_two_backends() -> None:
 
 @pytest.mark.parametrize("leaf", LEAVES, ids=lambda leaf: leaf.path)
 def test_the_reference_file_has_every_setting(leaf: Field, document: Any) -> None:
+    if leaf.path.startswith("clients[]"):
+        assert document["clients"] == []  # an entry in force would shut everybody else out
+        return
     value_in(document, leaf.path)
 
 
