@@ -105,12 +105,12 @@ def build_parser(named: str | None, *, every: bool = False) -> argparse.Argument
 
 
 def _describe(parser: argparse.ArgumentParser, command: Command) -> None:
-    """Make of its help what a manual page would say."""
+    """Make of its help what a manual page would say, after what the command says at its end itself."""
     from prefix_router.manual import MANUALS
 
     manual = MANUALS[command.name]
     parser.description = f"{command.summary}\n\n{textwrap.fill(manual.about, 90)}"
-    parser.epilog = manual.epilog()
+    parser.epilog = "\n\n".join(filter(None, (parser.epilog, manual.epilog())))
 
 
 def _add_settings_arguments(parser: argparse.ArgumentParser) -> None:

@@ -231,7 +231,7 @@ class TestGaps:
         await until(lambda: listener.status().last_sequence == 2)
         await listener.knows_nothing()
         assert listener.status().blocks == 0
-        assert listener.count(Count.LOST) == 1
+        await until(lambda: listener.count(Count.LOST) == 1)
         await publisher.publish(cleared())
         await listener.holds(a=0)
 
