@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
+import json
+from pathlib import Path
 from typing import Any
 
-from tests.support.router import ask, chat, connect, read_answer, running_router, settings_for
+from tests.support.router import (
+    ask,
+    chat,
+    connect,
+    read_answer,
+    request_bytes,
+    running_router,
+    settings_for,
+)
 from tests.support.scripted_backend import ScriptedBackend, answering
+from tests.support.workers import ENOUGH, Workers, workers
 
 
 def client(name: str, *keys: str) -> dict[str, Any]:
@@ -67,3 +79,26 @@ async def test_a_reload_takes_a_key_away_and_brings_another() -> None:
             assert (await ask(router, chat(), headers=[("api-key", "two")])).status == 200
             await router.reload(settings_for([backend.url]))
             assert (await ask(router, chat())).status == 200
+
+
+async def test_all_workers_ask_for_keys_and_take_new_ones_over(tmp_path: Path) -> None:
+    async def statuses(router: Workers, key: str) -> set[int]:
+        """What enough connections hear, so that every worker has some."""
+        found: set[int] = set()
+        for _ in range(ENOUGH):
+            reader, writer = await asyncio.open_connection("127.0.0.1", router.router.port)
+            writer.write(request_bytes(chat(), headers=[("Authorization", f"Bearer {key}")]))
+            found.add((await read_answer(reader)).status)
+            writer.close()
+        return found
+
+    async with ScriptedBackend(answering(b"{}")) as backend:
+        async with workers(tmp_path, backend.url, clients=[client("alice", "key-one")]) as router:
+            assert await statuses(router, "key-one") == {200}
+            assert await statuses(router, "key-two") == {401}
+            document = json.loads(router.config.read_text())
+            document["clients"] = [client("alice", "key-two")]
+            router.config.write_text(json.dumps(document))
+            assert (await router.admin("/reload", post=True))[0] == 200
+            assert await statuses(router, "key-one") == {401}
+            assert await statuses(router, "key-two") == {200}
