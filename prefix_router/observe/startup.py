@@ -61,8 +61,11 @@ class Startups:
             self._open.discard(name)
 
     def reached(self, name: BackendName, phase: StartupPhase) -> None:
-        """Note that a backend has reached a phase now; the first time counts."""
-        if name in self._open:
+        """Note that a backend has reached a phase now; the first time counts.
+
+        Also after its first request: one that still warms up may have answered as the last resort.
+        """
+        if name in self._seconds:
             self._note(name, phase, self._clock())
 
     @property

@@ -66,6 +66,13 @@ def test_an_answer_that_is_no_stream_counts_from_its_first_byte(startups: Startu
     assert startups.seconds()[A][StartupPhase.FIRST_TOKEN] == 4.0
 
 
+def test_who_answered_as_the_last_resort_is_still_warm_later(startups: Startups, clock: Clock) -> None:
+    startups.request_finished(answered(A, duration_seconds=0.0, first_byte_seconds=0.0))
+    clock.now += 7
+    startups.reached(A, StartupPhase.WARMED)
+    assert startups.seconds()[A][StartupPhase.WARMED] == 7.0
+
+
 def test_a_record_goes_with_its_backend_and_begins_anew_with_it(startups: Startups, clock: Clock) -> None:
     startups.reached(A, StartupPhase.REACHABLE)
     startups.set_backends([B])
